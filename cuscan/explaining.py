@@ -13,8 +13,8 @@ from cuscan.backends import repeats
 from cuscan.compile.source import entry_name
 from cuscan.errors import ScanTypeError
 from cuscan.planning import make_plan
-from cuscan.planning.config import ScanPlan, Target
-from cuscan.planning.segment_starts import StartsPlan, plan_starts
+from cuscan.planning.config import Preparation, ScanPlan, Target
+from cuscan.planning.preparations import preparations
 from cuscan.request import ScanRequest, make_request
 from cuscan.request.call import Flags, Operands
 from cuscan.specs import ArraySpec
@@ -29,7 +29,7 @@ class Explanation:
 
     request: ScanRequest
     plan: ScanPlan | None  # None where there are no elements
-    starts: StartsPlan | None
+    preparations: list[Preparation]
     target: Target
 
     @property
@@ -49,7 +49,7 @@ class Explanation:
     @property
     def workspace_bytes(self) -> int:
         """Memory beside the arrays."""
-        return (self.plan.workspace_bytes if self.plan else 0) + (self.starts.nbytes if self.starts else 0)
+        return (self.plan.workspace_bytes if self.plan else 0) + sum(before.nbytes for before in self.preparations)
 
     @property
     def expected_share(self) -> float:
@@ -81,8 +81,8 @@ class Explanation:
         yield "tile", ", ".join(f"{name} {value}" for name, value in config.constants)
         yield "access", ", ".join(operand.access.value for operand in config.operands if operand.present)
         yield "carry", _carry(request, plan)
-        if self.starts:
-            yield "kernels", _launch(entry_name(self.starts.config), self.starts.grid, self.starts.config)
+        for before in self.preparations:
+            yield "kernels", _launch(entry_name(before.config), before.grid, before.config)
         yield "kernels", _launch(entry_name(config), plan.grid, config)
         yield "workspace", _size(self.workspace_bytes)
         read, written = self.read_bytes, self.written_bytes
@@ -111,7 +111,7 @@ def explain(function: Callable[..., Any], *arguments: Any, arch: int | None = No
         raise ScanTypeError(f"function must be one of cuscan that scans arrays; got {function!r}")
     target, [request] = find_target(arch), requests
     empty = 0 in request.shape or 0 in request.result.shape
-    return Explanation(request, None if empty else make_plan(request, target), plan_starts(request, target), target)
+    return Explanation(request, None if empty else make_plan(request, target), preparations(request, target), target)
 
 
 class _Asked(Exception):

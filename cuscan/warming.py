@@ -13,14 +13,13 @@ from cuscan.errors import MissingDependencyError, ScanValueError
 from cuscan.imagined import Places, requests_of
 from cuscan.places import FEW, places_of, places_of_rows, turned_places
 from cuscan.planning import make_plan
-from cuscan.planning.config import Config, StartsConfig, Target
-from cuscan.planning.segment_starts import plan_starts
+from cuscan.planning.config import AnyConfig, CopyConfig, Target
+from cuscan.planning.preparations import preparations
 from cuscan.request import ScanRequest
 from cuscan.request.call import find_dtype
 from cuscan.request.checks import check_axis
 from cuscan.words import Call
 
-Kernel = Config | StartsConfig
 Progress = Callable[[int, int], None]
 
 _SMS = 132  # of the GPU that plans are made for where there is none
@@ -81,9 +80,9 @@ def warm(
 
 def kernels(
     call: Call, target: Target, shapes: Iterable[tuple[tuple[int, ...], int]] | None = None
-) -> dict[Kernel, ScanRequest]:
+) -> dict[AnyConfig, ScanRequest]:
     """The kernels of a kind of call on a GPU, each with the first request that needs it."""
-    found: dict[Kernel, ScanRequest] = {}
+    found: dict[AnyConfig, ScanRequest] = {}
     for shape, axis, places in _shapes() if shapes is None else _given(shapes):
         axis = check_axis(axis, "x", shape)  # noqa: PLW2901
         for request in requests_of(call, shape, axis, places):
@@ -91,13 +90,14 @@ def kernels(
                 found.setdefault(make_plan(request, target).config, request)
             except ScanValueError:  # too large for one launch
                 continue
-            starts = plan_starts(request, target)
-            if starts:
-                found.setdefault(starts.config, request)
+            for before in preparations(request, target):
+                found.setdefault(before.config, request)
+            if call.mask or call.segments == "reset":  # these may lie across the scanned axis
+                found.setdefault(CopyConfig(), request)
     return found
 
 
-def compile_all(wanted: Iterable[Kernel], arch: int, progress: Progress | None = None) -> Warmed:
+def compile_all(wanted: Iterable[AnyConfig], arch: int, progress: Progress | None = None) -> Warmed:
     """Compile the kernels that the cache does not have, side by side."""
     try:
         from cuscan.compile import cache
@@ -107,7 +107,7 @@ def compile_all(wanted: Iterable[Kernel], arch: int, progress: Progress | None =
 
     wanted, done, compiled, nbytes = list(wanted), 0, 0, 0
 
-    def one(kernel: Kernel) -> tuple[bool, int]:
+    def one(kernel: AnyConfig) -> tuple[bool, int]:
         code = cache.read(kernel_path(kernel, arch))
         return code is None, len(compile_kernel(kernel, arch) if code is None else code)
 

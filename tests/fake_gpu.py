@@ -16,7 +16,7 @@ from cuscan.backends import cuda, graphs, kernel, repeats, workspace
 from cuscan.interop.numpy import NumPyLibrary
 from cuscan.interop.view import Device
 from cuscan.kept import Table
-from cuscan.planning.config import StartsConfig
+from cuscan.planning.config import Config
 from cuscan.specs import dense_strides
 
 
@@ -37,6 +37,7 @@ class Gpu(NumPyLibrary):
         self.owners = {}
         self.contexts = []  # pairs (thread, device)
         self.starts, self.launches, self.loads, self.scratches, self.writes = [], [], [], [], []
+        self.copies = []
         self.functions, self.status, self.attributes, self.overlaps = [], 0, [], True
         self.of_graphs, self.cleared, self.held, self.ties = [], [], {}, []
         self.out_of_memory = False
@@ -122,7 +123,7 @@ class Gpu(NumPyLibrary):
     def load_kernel(self, config, arch):
         self.loads.append(config)
         kernel = simulator.CODE.kernel(config, arch)
-        launch = self.launch_of_starts(kernel) if isinstance(config, StartsConfig) else self.launch_of(config, kernel)
+        launch = self.launch_of(config, kernel) if isinstance(config, Config) else self.launch_before(config, kernel)
         self.functions.append(launch)
         return SimpleNamespace(ptr=len(self.functions) - 1)
 
@@ -135,11 +136,12 @@ class Gpu(NumPyLibrary):
         self.functions[function](blocks, threads, shared_bytes, stream, table)
         return self.status
 
-    def launch_of_starts(self, kernel):
+    def launch_before(self, config, kernel):
         def launch(blocks, threads, shared_bytes, stream, table):
             given, bits, words = (ctypes.c_void_p * 3).from_address(table)
             with self.lock:
-                self.starts.append((self.current_device, stream, [at(given), at(bits)]))
+                starts = self.starts if config.family == "segment_starts" else self.copies
+                starts.append((self.current_device, stream, [at(given), at(bits)]))
                 schedule = simulator.Schedule.of(
                     len(self.starts), simulator.new_workspace(16), shared_bytes=shared_bytes
                 )

@@ -29,8 +29,8 @@ from cuscan.backends import cuda, repeats  # noqa: E402
 from cuscan.compile.module import load_kernel  # noqa: E402
 from cuscan.order import COLUMNS, CONTIGUOUS, Order  # noqa: E402
 from cuscan.planning import make_plan  # noqa: E402
-from cuscan.planning.config import Config, StartsConfig, Target  # noqa: E402
-from cuscan.planning.segment_starts import plan_starts  # noqa: E402
+from cuscan.planning.config import AnyConfig, Config, Target  # noqa: E402
+from cuscan.planning.preparations import preparations  # noqa: E402
 from cuscan.request import ScanRequest, make_request  # noqa: E402
 from cuscan.request.call import Flags, Operands  # noqa: E402
 from cuscan.request.layout import order_of  # noqa: E402
@@ -39,7 +39,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise JAX
 
 Array = Any
 View = Callable[[Any], Any]
-Configs = set[Config | StartsConfig]
+Configs = set[AnyConfig]
 Table = tuple[Callable[..., Configs], Iterable[tuple[Any, ...]]]  # see `compile_ahead`
 
 LIBRARIES = ("cupy", "torch")
@@ -356,8 +356,7 @@ def config_of(x: Any, op: Any = "add", *, target: Target | None = None, **call: 
 def configs_of(*requests: ScanRequest) -> Configs:
     """The kernel configurations of some requests on the present GPU."""
     target = cuda._target(0)
-    plans = [make(request, target) for request in requests for make in (plan_starts, make_plan)]
-    return {plan.config for plan in plans if plan is not None}
+    return {plan.config for r in requests for plan in (*preparations(r, target), make_plan(r, target))}
 
 
 def compile_ahead(request: pytest.FixtureRequest, tables: dict[str, Table]) -> None:
@@ -375,7 +374,7 @@ def compile_ahead(request: pytest.FixtureRequest, tables: dict[str, Table]) -> N
         with contextlib.suppress(Exception):
             found |= configs(*case)
 
-    def compile_one(config: Config | StartsConfig) -> None:
+    def compile_one(config: AnyConfig) -> None:
         with contextlib.suppress(Exception):
             load_kernel(config, arch)
 

@@ -17,7 +17,7 @@ from cuscan.dtypes import DTYPES
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.order import CONTIGUOUS
 from cuscan.planning import make_plan
-from cuscan.planning.config import Config, ScanPlan, StartsConfig, Target
+from cuscan.planning.config import AnyConfig, ScanPlan, Target
 from cuscan.request import make_request
 from cuscan.request.call import Flags
 
@@ -97,7 +97,7 @@ def compiled(source: str, arch: int, options: tuple[str, ...] = ()) -> tuple[byt
     return code, log
 
 
-def report(config: Config | StartsConfig, arch: int) -> str:
+def report(config: AnyConfig, arch: int) -> str:
     """The compiler's report on a configuration that it has compiled."""
     cubin, log = compiled(make_source(config), arch, ("--ptxas-options=-v",))
     assert cubin[:4] == b"\x7fELF"
@@ -115,6 +115,6 @@ def figures(log: str) -> tuple[int, int]:
     return int(registers[1]), int(spills[1]) + int(spills[2])
 
 
-def resources(config: Config | StartsConfig, arch: int) -> tuple[int, int]:
+def resources(config: AnyConfig, arch: int) -> tuple[int, int]:
     """The registers and spilled bytes of a compiled configuration."""
     return figures(report(config, arch))

@@ -25,6 +25,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+from copied_flags import ACROSS, FEWEST, Across
 from features import FEATURES, LOG_SUMS, call_for, segments_for
 from gpu import (
     TURNED,
@@ -222,6 +223,17 @@ def flags_of_all_lines() -> Iterator[Case]:
                 yield f"flags of all lines, {length} {kind} of {items.dtype} from item {first}", run
 
 
+def flags_across_rows() -> Iterator[Case]:
+    for name, case in ACROSS.items():
+
+        def run(case: Across = case) -> None:
+            with mock.patch(FEWEST, 0):
+                call = {"axis": -1, "mask": Seen(case.memory(), case.seen), "reset": Seen(case.memory(0.1), case.seen)}
+                check_call("cupy", Call(cuscan.scan, (numbers(case.shape),), call))
+
+        yield f"flags across rows, {name}", run
+
+
 def rows_that_begin_anywhere() -> Iterator[Case]:
     for name, call in rows_anywhere().items():
         yield f"rows anywhere, {name}", lambda call=call: check_call("cupy", call)
@@ -257,7 +269,7 @@ def main() -> int:
         assert config_of(np.empty(1030 * CONTIGUOUS[4].unit + 5, np.float32)).levels == 3
         cases = [*every_way(), *long_chains(), *every_access(), *every_size()]
         cases += [*every_feature(), *every_log_sum(), *wild_offsets(), *long_chains_of_features()]
-        cases += [*flags_of_all_lines(), *rows_that_begin_anywhere(), *arrays_along_the_axis()]
+        cases += [*flags_of_all_lines(), *flags_across_rows(), *rows_that_begin_anywhere(), *arrays_along_the_axis()]
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]
         for name, run in chosen:
             workspace._workspaces.clear()

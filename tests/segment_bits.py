@@ -7,11 +7,11 @@ from unittest import mock
 
 import numpy as np
 from plans import request
-from simulator import CODE, DeviceCode, Memory, SimulationError, find_starts
+from simulator import CODE, DeviceCode, Memory, SimulationError, run_before
 from views import view
 
-from cuscan.planning.config import StartsConfig, Target
-from cuscan.planning.segment_starts import PIECE, StartsPlan, plan_starts
+from cuscan.planning.config import Preparation, StartsConfig, Target
+from cuscan.planning.segment_starts import PIECE, plan_starts
 
 Array = np.ndarray[Any, Any]
 
@@ -20,7 +20,7 @@ ENDS = np.iinfo(np.int64)
 CHUNK = 32 * StartsConfig("int32").chunk  # positions
 
 
-def starts(shape: tuple[int, ...], offsets: Any, axis: int = -1, target: Target = GPU, **flags: Any) -> StartsPlan:
+def starts(shape: tuple[int, ...], offsets: Any, axis: int = -1, target: Target = GPU, **flags: Any) -> Preparation:
     made = plan_starts(request(view(shape), axis=axis, segments=("offsets", offsets), **flags), target)
     assert made is not None
     return made
@@ -71,13 +71,13 @@ def starts_in(given: str, items: Array, reverse: bool) -> Array:
     return turned.copy() if given == "reset" else np.concatenate([[False], turned[1:] != turned[:-1]])
 
 
-def _marks(made: StartsPlan, memory: Memory, length: int, run: int, seed: int, code: DeviceCode) -> Array:
+def _marks(made: Preparation, memory: Memory, length: int, run: int, seed: int, code: DeviceCode) -> Array:
     count, step, *sizes, _, backwards = made.words
     pieces = made.nbytes * 8 // PIECE
     made = made._replace(
         grid=-(-pieces // (run * made.config.warps)), words=(count, step, *sizes, run * PIECE, backwards)
     )
-    bits = find_starts(made, memory, 90, seed, code)
+    bits = run_before(made, memory, 90, seed, code)
     marks = np.unpackbits(bits.array.view(np.uint8), bitorder="little")
     if marks[length:].any():
         raise SimulationError("a segment starts beyond the end")

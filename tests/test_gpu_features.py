@@ -7,8 +7,10 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import copied_flags
 import numpy as np
 import pytest
+from copied_flags import ACROSS
 from features import (
     FEATURES,
     LOG_SUMS,
@@ -295,6 +297,27 @@ def test_flags_and_keys_of_all_lines_give_the_bits_of_those_of_all_elements(layo
     full = cupy.ascontiguousarray(thin)
     for call in ({}, {"reverse": True, "exclusive": True, "initial": 2.5}, {"include_initial": True}):
         got, expected = (cuscan.scan(x, axis=axis, **call, **{kind: flags}) for flags in (thin, full))
+        assert_same(to_numpy(got), to_numpy(expected))
+
+
+@pytest.mark.parametrize("layout", ACROSS)
+def test_flags_across_rows_are_copied(layout, monkeypatch):
+    monkeypatch.setattr(copied_flags.FEWEST, 0)
+    case = ACROSS[layout]
+    mask, reset = (Seen(case.memory(share), case.seen) for share in (0.6, 0.1))
+    for call in ({"mask": mask}, {"reset": reset}, {"mask": mask, "reset": reset, "reverse": True}):
+        check_call("cupy", Call(cuscan.scan, (numbers(case.shape),), {"axis": -1, **call}))
+
+
+def test_many_flags_across_rows_give_the_bits_of_flags_along_them():
+    rng, shape = np.random.default_rng(3), (3001, 5, 457)
+    x, mask, reset = (rng.standard_normal(shape, np.float32), rng.random(shape) < 0.7, rng.random(shape) < 0.01)
+    turned = [cupy.ascontiguousarray(cupy.asarray(flags).T).T for flags in (mask, reset)]
+    for axis in (0, 2):
+        there = cupy.asarray(x) if axis == 2 else cupy.ascontiguousarray(cupy.asarray(x).T).T
+        along = [cupy.asarray(mask), cupy.asarray(reset)] if axis == 2 else turned
+        across = turned if axis == 2 else [cupy.asarray(mask), cupy.asarray(reset)]
+        got, expected = (cuscan.scan(there, axis=axis, mask=m, reset=r) for m, r in (across, along))
         assert_same(to_numpy(got), to_numpy(expected))
 
 

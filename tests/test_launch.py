@@ -484,15 +484,33 @@ def test_flags_and_keys_of_all_lines_become_bits_too(gpu, monkeypatch):
     assert len(gpu.starts) == 3 and len(gpu.launches) == 5
 
 
+def test_flags_across_rows_are_copied_before_the_scan(gpu, monkeypatch):
+    """The copies lie in the workspace for flags, side by side."""
+    monkeypatch.setattr("cuscan.planning.flag_copies.FEWEST", 0)
+    x, flags = values((40, 700)), [share < values((700, 40), "int8", seed).T for seed, share in ((1, 0), (2, 90))]
+    check(gpu, x, mask=flags[0])
+    check(gpu, x, mask=flags[0], reset=flags[1])
+    check(gpu, x, mask=flags[0], offsets=offsets_of(x))
+    assert len(gpu.copies) == 4 and len(gpu.starts) == 1 and len(gpu.launches) == 3
+    (_, stream, (mask, copy)), (_, _, pair), (_, _, other), _ = gpu.copies
+    assert stream == gpu.launches[0][1] and mask not in gpu.launches[0][2] and gpu.launches[0][2][2] == copy
+    assert gpu.launches[1][2][2:4] == [pair[1], other[1]] and other[1] - pair[1] >= 40 * 700
+    monkeypatch.setattr(cuda, "make_request", None)
+    check(gpu, x, mask=flags[1])
+    assert len(gpu.copies) == 5 and len(gpu.launches) == 4
+
+
 def test_a_call_with_offsets_is_a_lookup_too(gpu, monkeypatch):
     x = values((4, 3000))
     check(gpu, x, offsets=offsets_of(x))
     monkeypatch.setattr(cuda, "make_request", None)
-    monkeypatch.setattr(cuda, "plan_starts", None)
+    monkeypatch.setattr(cuda, "preparations", None)
     check(gpu, x, offsets=offsets_of(x, 2))
     check(gpu, x, offsets=offsets_of(x, 1))
     assert len(gpu.starts) == len(gpu.launches) == 3
-    assert all(len(kept.kernel.idle) == 1 for launch in repeats.launches.values() for kept in (launch, launch.starts))
+    assert all(
+        len(kept.kernel.idle) == 1 for launch in repeats.launches.values() for kept in (launch, *launch.preparations)
+    )
 
 
 def test_memory_for_bits_grows(gpu, monkeypatch):
@@ -500,7 +518,7 @@ def test_memory_for_bits_grows(gpu, monkeypatch):
     for n in (600, 5000, 3000):
         x = values(n)
         check(gpu, x, offsets=offsets_of(x))
-    [bits] = [kept for key, kept in workspace._workspaces.items() if key[-1] == "bits"]
+    [bits] = [kept for key, kept in workspace._workspaces.items() if key[-1] == "flags"]
     assert bits.nbytes == 5 * 1024 // 8
     places = [bits for _, _, (_, bits) in gpu.starts]
     assert places[0] != places[1] == places[2]

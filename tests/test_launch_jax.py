@@ -78,7 +78,7 @@ def test_all_arrays_in_their_places(launches: Any) -> None:
         return cuscan.linear_recurrence(a, b, initial=h, offsets=offsets, return_last=True, return_carry=True)
 
     check(recurrence, values((2, 1)) / 4, values((2, 5000)), values((2,)), OFFSETS)
-    assert len(launches.starts) == 2 and {key[-1] for key in workspace._workspaces} == {"states", "bits"}
+    assert len(launches.starts) == 2 and {key[-1] for key in workspace._workspaces} == {"states", "flags"}
 
     def totals(x: Any, mask: Any, keys: Any) -> Any:
         carry = cuscan.total(x, "max", mask=mask, keys=keys, return_indices=True)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 import pytest
 import simulator
 from chains import CHAINS_ALONE
-from mistakes import Kind, Mistake, carries, features, flags, kernels, panels, pieces, starts, strips, words
+from mistakes import Kind, Mistake, carries, copies, features, flags, kernels, panels, pieces, starts, strips, words
 from selection import covering
 from simulator import SimulationError
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
-TABLES = (kernels, panels, pieces, features, carries, flags, starts, strips, words)
+TABLES = (kernels, panels, pieces, features, carries, copies, flags, starts, strips, words)
 CASES = {name: check for table in TABLES for name, check in table.CASES.items()}
 MISTAKES = [mistake for table in TABLES for mistake in table.MISTAKES]
 

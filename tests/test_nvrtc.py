@@ -14,7 +14,7 @@ from cuscan.dtypes import DTYPES, EXACT, Kind
 from cuscan.errors import CompileError
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE, OPERATORS
 from cuscan.planning import make_plan
-from cuscan.planning.config import StartsConfig, Target
+from cuscan.planning.config import CopyConfig, StartsConfig, Target
 from cuscan.request import make_request
 from cuscan.request.call import Flags
 
@@ -292,7 +292,8 @@ FAMILIES = sorted(name[8:-4] for name in headers() if name.startswith("kernels/"
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_kernel_waits_for_those_before_it_and_lets_the_next_begin(family):
     configs = {
-        config.family: config for config in (StartsConfig("int64"), *(plan(layout).config for layout in LAYOUTS))
+        config.family: config
+        for config in (StartsConfig("int64"), CopyConfig(), *(plan(layout).config for layout in LAYOUTS))
     }
     ptx, _ = compiled(make_source(configs[family]), 999)
     wait, launch = (ptx.find(b"griddepcontrol." + name) for name in (b"wait;", b"launch_dependents;"))

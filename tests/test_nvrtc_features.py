@@ -13,7 +13,7 @@ from cuscan.compile.source import make_source
 from cuscan.errors import CompileError
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
 from cuscan.planning import make_plan
-from cuscan.planning.config import StartsConfig, Target
+from cuscan.planning.config import CopyConfig, StartsConfig, Target
 from cuscan.request import make_request
 from cuscan.request.call import Flags
 
@@ -149,6 +149,12 @@ GIVEN = {
     "reset": ("boolean",),
     "keys": ("uint8", "float16", "int32", "int64", "float64"),
 }
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_flags_are_copied_without_spills(arch):
+    registers, spilled = resources(CopyConfig(), arch)
+    assert spilled == 0, f"{registers} registers and {spilled} bytes of spills"
 
 
 @pytest.mark.parametrize("arch", ARCHS)

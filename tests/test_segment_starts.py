@@ -10,7 +10,7 @@ import pytest
 import simulator
 from plans import planned, request
 from segment_bits import CHUNK, ENDS, GPU, bits_of, found, found_in, sorted_offsets, starts, starts_in, surrounded
-from simulator import Memory, find_starts
+from simulator import Memory, run_before
 from views import view
 
 from cuscan.operators import INDEXED
@@ -51,6 +51,7 @@ def test_a_plan_by_hand(offsets, count, step):
         pieces = (2, 3)[axis]
         assert made == (
             StartsConfig(offsets.dtype.name),
+            "offsets",
             1,
             (count, step, length, 1024 * pieces, 1024, int(reverse)),
             128 * pieces,
@@ -180,7 +181,7 @@ def test_offsets_beyond_2_31():
     assert made.words[4] == PIECE
     positions = made.config.warps * PIECE
     made = made._replace(grid=1, words=(*made.words[:3], positions, *made.words[4:]), nbytes=positions // 8)
-    bits = find_starts(made, Memory.like(offsets), 90, 0)
+    bits = run_before(made, Memory.like(offsets), 90, 0)
     marks = np.unpackbits(bits.array.view(np.uint8), bitorder="little")
     np.testing.assert_array_equal(np.flatnonzero(marks), [1, 70, 3 * PIECE])
 
@@ -188,5 +189,5 @@ def test_offsets_beyond_2_31():
 @needs_compiler
 def test_no_elements():
     made = starts((0,), view((3,), "int64"), include_initial=True)
-    bits = find_starts(made, surrounded(np.zeros(3, np.int64), 1, 0), 90, 0)
+    bits = run_before(made, surrounded(np.zeros(3, np.int64), 1, 0), 90, 0)
     assert not bits.array.any()

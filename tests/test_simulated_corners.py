@@ -39,8 +39,9 @@ def test_blocks_stay_in_long_strips_without_spans(columns: int, has_spans: bool)
 
     With totals of spans, strips are abreast, without counters.
     """
-    value = np.random.default_rng(0).integers(-9, 9, (2, 402 * 256 + 8, 12)).astype(np.float32)[..., :columns]
-    simulation = prepare(value, "add", axis=1, target=Target(90, 4, cluster=0))
+    value = np.random.default_rng(0).integers(-9, 9, (2, 402 * 256 + 8, columns)).astype(np.float32)
+    little = Target(90, 4, cluster=0, shared_bytes=24 * 1024)  # so tiles have few rows
+    simulation = prepare(value, "add", axis=1, target=little)
     plan, constants = simulation.plan, dict(simulation.plan.config.constants)
     assert plan.config.family == "strips" and constants["Columns"] == columns and constants["HasSpans"] == has_spans
     assert value.shape[1] > 200 * constants["Batch"] * constants["Rows"]

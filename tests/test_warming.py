@@ -19,7 +19,7 @@ from cuscan.bench.kernel import plan_of
 from cuscan.imagined import requests_of
 from cuscan.places import Place
 from cuscan.planning import make_plan
-from cuscan.planning.segment_starts import plan_starts
+from cuscan.planning.preparations import preparations
 from cuscan.warming import kernels
 from cuscan.words import Call, command_of
 
@@ -80,10 +80,7 @@ def test_a_request_says_how_its_kernel_is_warmed(name, capsys, monkeypatch):
     call, shapes = CALLS[name], [((40, 900), 1), ((900, 40), 0)]
     found = kernels(call, H200, shapes)
     for request in found.values():
-        configs = [make_plan(request, H200).config]
-        if starts := plan_starts(request, H200):
-            configs.append(starts.config)
-        assert found.keys() >= set(configs)
+        assert found.keys() >= {made.config for made in (make_plan(request, H200), *preparations(request, H200))}
         command = command_of(request, 90)
     if name == "a user's":
         assert command == "cuscan.warm(pick, ..., shapes=[((40, 900), 1)], arch=90)"
@@ -156,7 +153,7 @@ def test_the_kernels_of_a_shape_are_those_of_what_is_beside_it(name):
     function, arrays, keywords = BESIDE[name]
     made = cuscan.explain(function, *arrays, **{"axis": 1, "arch": 90, **keywords})
     found = warmed(made)
-    assert made.plan.config in found and (made.starts is None or made.starts.config in found)
+    assert made.plan.config in found and (found.keys() >= {before.config for before in made.preparations})
 
 
 def test_kernels_are_compiled_once_and_without_a_gpu(tmp_path, monkeypatch):
@@ -266,7 +263,7 @@ def test_bytes_are_those_of_the_arrays_that_move():
     assert (made.read_bytes, made.written_bytes) == (x.nbytes + carry.nbytes, x.nbytes + carry.nbytes)
     made = cuscan.explain(cuscan.total, x, axis=1, offsets=np.array([0, 7, 30]), arch=90)
     assert (made.read_bytes, made.written_bytes) == (x.nbytes + 24, carry.nbytes)
-    assert made.workspace_bytes == made.starts.nbytes > 0
+    assert made.workspace_bytes == sum(before.nbytes for before in made.preparations) > 0
 
 
 def test_what_no_launch_can_take_has_no_kernel():
@@ -291,6 +288,16 @@ def test_offsets_are_a_kernel_more_and_no_elements_none():
     made = cuscan.explain(cuscan.scan, x, "max", offsets=np.array([0, 7, 5000]), arch=90)
     assert str(made).count("kernels ") == 2 and "cuscan_segment_starts" in str(made)
     assert "none: there are no elements" in str(cuscan.explain(cuscan.cumprod, x[:0], arch=90))
+
+
+def test_flags_across_rows_are_a_kernel_more_that_is_warmed():
+    x, flags = np.ones((1024, 1024)), np.ones((1024, 1024), bool).T
+    for given in ({"mask": flags}, {"reset": flags}):
+        made = cuscan.explain(cuscan.cumsum, x, axis=1, arch=90, **given)
+        assert str(made).count("kernels ") == 2 and "cuscan_flag_copies" in str(made)
+        assert made.workspace_bytes >= flags.nbytes
+        call = Call("add", "float64", mask="mask" in given, segments="reset" if "reset" in given else None)
+        assert kernels(call, H200, [((1024, 1024), 1)]).keys() >= {made.plan.config, made.preparations[0].config}
 
 
 def test_explaining_runs_nothing_and_says_what_is_wrong():

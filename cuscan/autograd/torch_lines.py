@@ -123,7 +123,7 @@ def _queue(lines: _Lines, move: Move, launch: CallLaunch, first: int) -> None:
     sources = launch.place(move.sources)
     given = [f"p{i} + {lines.name(far)}" if far else f"p{i}" for i, far in sources]
     given = [text if i >= first else "0" for text, (i, _) in zip(given, sources, strict=True)]  # numbers have none
-    if launch.starts is not None:
+    if launch.preparations:
         passed = f"{lines.name(move.start)}, {lines.name(move.numbers)}"
         lines.text.append(f"{lines.name(launch.queue)}(stream, [{', '.join(given)}], {passed})")
         return

@@ -20,8 +20,8 @@ from cuscan.errors import MissingKernelError
 from cuscan.interop.view import ArrayKind, Device, DeviceLibrary, Like
 from cuscan.kept import MOST, keep
 from cuscan.planning import make_plan
-from cuscan.planning.config import Target
-from cuscan.planning.segment_starts import StartsPlan, plan_starts
+from cuscan.planning.config import Preparation, Target
+from cuscan.planning.preparations import preparations
 from cuscan.request import ScanRequest, make_request
 from cuscan.request.call import CARRY, Flags, Operands, one_or_all
 from cuscan.request.checks import check_offsets
@@ -35,6 +35,7 @@ from cuscan.words import command_of
 check_version("cupy", cupy.__version__)
 
 Result = TypeVar("Result")
+_APART = 256  # alignment in bytes of what several launches write
 Place = tuple[int, int]  # the index of an address, and a number of bytes to add to it
 
 current_device = cupy.cuda.runtime.getDevice
@@ -50,12 +51,16 @@ class _Thread(threading.local):
     contexts: frozenset[int] = frozenset()
 
 
-class _Starts:
-    """The launch that computes segment starts as bits. `role` is the index of what gives them among the arrays."""
+class _Before:
+    """A launch before the scan. It reads array number `role`, and writes memory that the scan reads in its place.
 
-    def __init__(self, plan: StartsPlan, target: Target, device: int, role: int) -> None:
+    That memory begins `offset` bytes into the workspace for flags.
+    """
+
+    def __init__(self, plan: Preparation, target: Target, device: int, role: int, offset: int) -> None:
         self.role = role
-        self.nbytes = plan.nbytes
+        self.offset = offset
+        self.end = offset + plan.nbytes
         self.grid = plan.grid
         self.words = _words(plan.words)
         self.kernel = find_kernel(plan.config, target.arch, device, lambda: (0, 0, self.words))
@@ -93,13 +98,16 @@ class Launch:
         config, self.grid = plan.config, plan.grid
         self.workspace_bytes = plan.workspace_bytes
         self.order, self.numbers = config.order, config.numbers
-        starts = plan_starts(request, target) if request.segments else None
-        self.moves = config.reorders or any(plan.offsets) or starts is not None
+        before = preparations(request, target)
+        self.preparations: list[_Before] = []
+        self.moves = config.reorders or any(plan.offsets) or bool(before)
         self.offsets = plan.present_offsets if self.moves else ()
         self.geometry = _words(plan.geometry)
         try:
             self.kernel = find_kernel(config, target.arch, device.ordinal, self._sample)
-            self.starts = starts and _Starts(starts, target, device.ordinal, roles.index(starts.config.given))
+            for one in before:
+                offset = -(-self.preparations[-1].end // _APART) * _APART if self.preparations else 0
+                self.preparations.append(_Before(one, target, device.ordinal, roles.index(one.role), offset))
         except MissingKernelError as error:
             command = command_of(request, target.arch)
             raise MissingKernelError(f"{error}; compile it ahead of time: {command}") from None
@@ -117,16 +125,16 @@ class Launch:
         `pointers` are the addresses of all arrays, read or written. `start` is the kernel's argument `initial`.
         `numbers` are the values passed by value.
         """
-        if self.starts is None:
+        if not self.preparations:
             self.queue_placed(stream, self._placed(pointers) if self.moves else pointers, start, numbers)
             return
         want_context(self.ordinal)
-        bits = workspace.find(self.starts.nbytes, self.library, self.device, stream, "bits")
-        with bits.lock or _NO_LOCK:  # no other thread may replace this stream's bits
-            self.starts.kernel.queue(
-                stream, self.starts.grid, (pointers[self.starts.role], bits.pointer), self.starts.words
-            )
-            pointers[self.starts.role] = bits.pointer
+        flags = workspace.find(self.preparations[-1].end, self.library, self.device, stream, "flags")
+        with flags.lock or _NO_LOCK:  # no other thread may replace this stream's flags
+            for before in self.preparations:
+                written = flags.pointer + before.offset
+                before.kernel.queue(stream, before.grid, (pointers[before.role], written), before.words)
+                pointers[before.role] = written
             self.queue_placed(stream, self._placed(pointers), start, numbers)
 
     def _placed(self, pointers: list[int]) -> list[int]:
@@ -134,13 +142,16 @@ class Launch:
         return [pointers[place] + self.offsets[i] for i, place in enumerate(self.order)]
 
     def place(self, places: Sequence[Place]) -> Sequence[Place]:
-        """Convert places to the kernel's order and add the offsets; with starts as bits, leave both to `queue`."""
-        if self.starts is not None or not self.moves:
+        """Convert places to the kernel's order and add the offsets.
+
+        With launches before the scan, leave both to `queue`.
+        """
+        if self.preparations or not self.moves:
             return places
         return [(places[i][0], places[i][1] + by) for i, by in zip(self.order, self.offsets, strict=True)]
 
     def queue_placed(self, stream: int, addresses: list[int], start: bytes, numbers: Sequence[bytes] = ()) -> None:
-        """Queue the scan alone, without computing starts as bits, for addresses in the kernel's order."""
+        """Queue the scan alone, without the launches before it, for addresses in the kernel's order."""
         want_context(self.ordinal)
         arguments: Sequence[Argument] = addresses
         if self.numbers:

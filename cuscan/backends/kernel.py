@@ -17,7 +17,7 @@ import cupy
 
 from cuscan.compile.module import load_kernel
 from cuscan.kept import Table, keep
-from cuscan.planning.config import Config, StartsConfig
+from cuscan.planning.config import AnyConfig
 
 OVERLAPPING_ARCH = 90  # the first whose kernels can begin early and wait for the previous kernel (target.cuh)
 OVERLAPPING_DRIVER = 12030  # the first whose graphs support such launches
@@ -78,7 +78,7 @@ class Kernel:
         idle: the memory that no call is using.
     """
 
-    def __init__(self, config: Config | StartsConfig, arch: int, arguments: Sequence[Argument]) -> None:
+    def __init__(self, config: AnyConfig, arch: int, arguments: Sequence[Argument]) -> None:
         self._function = load_kernel(config, arch)  # keeps its module loaded
         self._pointer = self._function.ptr
         self._launch, overlaps = load_driver()
@@ -158,12 +158,10 @@ def _rounded(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
 
 
-_kernels: Table[tuple[Config | StartsConfig, int, int], Kernel] = Table()
+_kernels: Table[tuple[AnyConfig, int, int], Kernel] = Table()
 
 
-def find_kernel(
-    config: Config | StartsConfig, arch: int, device: int, sample: Callable[[], Sequence[Argument]]
-) -> Kernel:
+def find_kernel(config: AnyConfig, arch: int, device: int, sample: Callable[[], Sequence[Argument]]) -> Kernel:
     """Return the kernel of a configuration on the current device, loaded once; `sample` returns arguments of a call."""
     key = config, arch, device
     return _kernels.get(key) or keep(_kernels, key, Kernel(config, arch, sample()))

@@ -1,14 +1,15 @@
-"""Device memory kept between calls, for tile states and for the bits that segment starts become.
+"""Device memory kept between calls, for tile states and for the flags that launches before a scan write.
 
 Each stream has one workspace for states: launches on a stream run one after the other, and each leaves the workspace
 ready for the next (cuda/workspace.cuh). It starts with 1 MiB and grows to the largest call so far: 8 to 32 bytes for
 every 16 to 32 KiB that a scan along a contiguous axis reads, and up to 161 bytes per KiB along other axes. A stream has
-a second workspace for bits, an eighth of a byte per element along the axis. Every call overwrites it, so it must never
-serve as states. CUDA reuses the handle of a destroyed stream whose work may still run, and the next stream may overlap
-with that work; so the workspace keeps its stream alive. Beyond 64 workspaces, those of idle streams are released.
+a second workspace for flags: an eighth of a byte per element along the axis for segment starts as bits, and a byte for
+each flag of a copy. Every call overwrites it, so it must never serve as states. CUDA reuses the handle of a destroyed
+stream whose work may still run, and the next stream may overlap with that work; so the workspace keeps its stream
+alive. Beyond 64 workspaces, those of idle streams are released.
 
 The states of a captured call are in memory that stays with its graph (graphs.py). If there is none, they are in the
-graph's own memory, which the graph may use for other data, so each replay clears them. Bits of captured calls are in
+graph's own memory, which the graph may use for other data, so each replay clears them. Flags of captured calls are in
 the graph's own memory, too, and are not cleared.
 """
 
@@ -31,7 +32,7 @@ _PER_THREAD_STREAM = 2  # cudaStreamPerThread: one handle, but a stream per thre
 class Workspace(NamedTuple):
     """Device memory; `memory` keeps it alive, and `stream` is the stream that uses it.
 
-    `lock` protects bits that several threads may share; a call holds it while it queues its two launches.
+    `lock` protects flags that several threads may share; a call holds it while it queues all its launches.
     """
 
     nbytes: int
@@ -41,7 +42,7 @@ class Workspace(NamedTuple):
     lock: threading.Lock | None = None
 
 
-Purpose = Literal["states", "bits"]
+Purpose = Literal["states", "flags"]
 _workspaces: dict[tuple[DeviceLibrary, Device, int, object, Purpose], Workspace] = {}
 _this_thread = threading.local()
 _lock = threading.Lock()
@@ -50,7 +51,7 @@ _lock = threading.Lock()
 def find(nbytes: int, library: DeviceLibrary, device: Device, stream: int, purpose: Purpose = "states") -> Workspace:
     """Return a workspace of at least `nbytes` for the next launch on `stream`; hold it just until that is queued.
 
-    A new workspace for states is cleared; one for bits is not. The legacy default stream (0) cannot be captured.
+    A new workspace for states is cleared; one for flags is not. The legacy default stream (0) cannot be captured.
     """
     place = library, device
     if stream != 0 and cupy.cuda.runtime.streamIsCapturing(stream):
@@ -86,7 +87,7 @@ def release() -> int:
 def _made(nbytes: int, place: Place, stream: int, purpose: Purpose) -> Workspace:
     """Make a workspace for work that is queued on a stream from now on."""
     library, device = place
-    if purpose == "bits":
+    if purpose == "flags":
         return Workspace(*allocated(nbytes, place, stream), library.stream_owner(device), threading.Lock())
     graphs.want_reserve(place)
     return Workspace(*cleared(nbytes, place, stream), library.stream_owner(device))

@@ -22,7 +22,7 @@ from cupy.cuda.function import Module
 from cuscan.compile import cache
 from cuscan.compile.source import CUDA_DIR, entry_name, make_source
 from cuscan.errors import CompileError, MissingDependencyError, MissingKernelError
-from cuscan.planning.config import Config, StartsConfig
+from cuscan.planning.config import AnyConfig
 
 _DEFAULT_SHARED_BYTES = 48 * 1024  # bytes per block without opt-in
 _DEFAULT_CLUSTER = 8  # blocks per cluster without opt-in
@@ -62,7 +62,7 @@ def compile_source(source: str, arch: int, options: tuple[str, ...] = ()) -> tup
         nvrtc.destroyProgram(program)
 
 
-def kernel_path(config: Config | StartsConfig, arch: int) -> Path:
+def kernel_path(config: AnyConfig, arch: int) -> Path:
     """Return the cache path of a configuration's compiled kernel.
 
     Without NVRTC, return the path of a kernel that any version of NVRTC compiled.
@@ -73,7 +73,7 @@ def kernel_path(config: Config | StartsConfig, arch: int) -> Path:
     return found or cache.cache_dir() / f"{stem}-{version}{cache.SUFFIX}"
 
 
-def load_kernel(config: Config | StartsConfig, arch: int) -> Any:
+def load_kernel(config: AnyConfig, arch: int) -> Any:
     """Return a configuration's kernel on the current device, compiled if the cache does not have it.
 
     A cache miss raises `MissingKernelError` if $CUSCAN_COMPILE is "never", and `MissingDependencyError` without NVRTC.
@@ -89,7 +89,7 @@ def load_kernel(config: Config | StartsConfig, arch: int) -> Any:
     return _load(compile_kernel(config, arch), config)
 
 
-def compile_kernel(config: Config | StartsConfig, arch: int) -> bytes:
+def compile_kernel(config: AnyConfig, arch: int) -> bytes:
     """Compile a configuration, and store the kernel in the cache if that is writable."""
     if os.environ.get("CUSCAN_COMPILE") == "never":
         raise MissingKernelError(f"{_missing(config, arch)}, and $CUSCAN_COMPILE says never to compile one")
@@ -110,11 +110,11 @@ def compile_kernel(config: Config | StartsConfig, arch: int) -> bytes:
     return code
 
 
-def _missing(config: Config | StartsConfig, arch: int) -> str:
+def _missing(config: AnyConfig, arch: int) -> str:
     return f"{cache.cache_dir()} has no kernel {entry_name(config)} of this call for sm_{arch}"
 
 
-def _load(code: bytes, config: Config | StartsConfig) -> Any:
+def _load(code: bytes, config: AnyConfig) -> Any:
     cupy.cuda.runtime.memGetInfo()  # creates a context if the thread has none
     module = Module()
     module.load(code)

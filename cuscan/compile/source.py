@@ -7,7 +7,7 @@ import functools
 import hashlib
 from pathlib import Path
 
-from cuscan.planning.config import Config, Operand, StartsConfig
+from cuscan.planning.config import AnyConfig, Config, CopyConfig, Operand, StartsConfig
 
 CUDA_DIR = Path(__file__).resolve().parent.parent / "cuda"
 
@@ -57,18 +57,18 @@ struct Config {{
 }}
 """
 
-_STARTS_TEMPLATE = """\
+_BEFORE_TEMPLATE = """\
 // cuscan {entry}; headers {digest}
 #include "kernels/{family}.cuh"
 
 CUSCAN_KERNEL({block}, {blocks_per_sm})
-{entry}(const char* given, cuscan::uint32* bits, CUSCAN_CONSTANT_ARGUMENT cuscan::Segmentation segmentation) {{
-    cuscan::{function}<cuscan::{item}, {warps}, {arguments}>(given, bits, segmentation);
+{entry}(const char* given, {written}* written, CUSCAN_CONSTANT_ARGUMENT cuscan::{sizes} sizes) {{
+    cuscan::{function}(given, written, sizes);
 }}
 """
 
 
-def entry_name(config: Config | StartsConfig) -> str:
+def entry_name(config: AnyConfig) -> str:
     """Return the kernel's name, as profilers show it."""
     return f"cuscan_{config.family}"
 
@@ -88,24 +88,19 @@ def headers_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def make_source(config: Config | StartsConfig) -> str:
+def make_source(config: AnyConfig) -> str:
     """Return the translation unit for one configuration."""
     entry, digest = entry_name(config), headers_digest()
-    if isinstance(config, StartsConfig):
-        if config.given == "offsets":
-            function, arguments = "starts_of_offsets", f"{config.chunk}, {_literal(config.carries)}"
-        else:
-            function, arguments = "starts_of_items", _literal(config.given == "keys")
-        return _STARTS_TEMPLATE.format(
+    if not isinstance(config, Config):
+        return _BEFORE_TEMPLATE.format(
             entry=entry,
             digest=digest,
             family=config.family,
             block=config.block,
             blocks_per_sm=config.blocks_per_sm,
-            function=function,
-            item=config.item,
-            warps=config.warps,
-            arguments=arguments,
+            written="cuscan::uint32" if isinstance(config, StartsConfig) else "char",
+            sizes=sizes_struct(config),
+            function=_function(config),
         )
     fields = _literals(config)
     del fields["constants"]
@@ -126,6 +121,19 @@ def make_source(config: Config | StartsConfig) -> str:
     )
 
 
+def sizes_struct(config: StartsConfig | CopyConfig) -> str:
+    """Return the name of the struct that a launch before a scan takes."""
+    return "Segmentation" if isinstance(config, StartsConfig) else "FlagCopy"
+
+
+def _function(config: StartsConfig | CopyConfig) -> str:
+    if isinstance(config, CopyConfig):
+        return f"copy_flags<{config.block}, {config.blocks}>"
+    if config.given == "offsets":
+        return f"starts_of_offsets<cuscan::{config.item}, {config.warps}, {config.chunk}, {_literal(config.carries)}>"
+    return f"starts_of_items<cuscan::{config.item}, {config.warps}, {_literal(config.given == 'keys')}>"
+
+
 def _argument(name: str, operand: Operand) -> str:
     return f"CUSCAN_CONSTANT_ARGUMENT cuscan::{operand.type} {name}" if operand.by_value else f"char* {name}"
 
@@ -134,7 +142,7 @@ def _address(name: str, operand: Operand) -> str:
     return "nullptr" if not operand.present else f"(char*)&{name}" if operand.by_value else name
 
 
-def _literals(config: Config | StartsConfig) -> dict[str, str]:
+def _literals(config: AnyConfig) -> dict[str, str]:
     return {field.name: _literal(getattr(config, field.name)) for field in dataclasses.fields(config)}
 
 

@@ -9,8 +9,8 @@ from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERVED
 from cuscan.planning.on_words import on_words
 from cuscan.planning.panels import plan_panels
+from cuscan.planning.preparations import prepared
 from cuscan.planning.rows import plan_rows
-from cuscan.planning.segment_starts import with_bits
 from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
 from cuscan.planning.strips import are_short, dense_columns, plan_strips, strips_of, turned_layout
 from cuscan.planning.thread_rows import plan_thread_rows, suits_threads
@@ -27,7 +27,7 @@ LOOKS = 8  # polls per lane in flight at once, on prefetching architectures; hal
 
 def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """Return the plan for a request with at least one element."""
-    request = with_bits(request)
+    request = prepared(request)
     layout = layout_of(request)
     if not runs_along(request, layout):
         return _plan_across(request, layout, target)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
+from cuscan.planning.hardware import WARP
+
 HEADER_BYTES = 128  # struct Workspace
 # The struct of a family's geometry, if it has one of its own.
 _GEOMETRIES = {"panels": "PanelGeometry", "staged_rows": "RowsGeometry", "thread_rows": "RowsGeometry"}
@@ -164,6 +166,37 @@ class StartsConfig:
     @property
     def shared_bytes(self) -> int:
         return self.warps * self.chunk * 4 if self.given == "offsets" else 0
+
+
+@dataclass(frozen=True)
+class CopyConfig:
+    """The configuration of the kernel that copies flags into the order of the values."""
+
+    blocks: int = 1024  # of 4 by 4 flags, in a tile
+    family: ClassVar[str] = "flag_copies"
+    cluster: ClassVar[int] = 1
+    block: ClassVar[int] = 256
+    blocks_per_sm: ClassVar[int] = 4
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * (4 * self.blocks + 4 * WARP)
+
+
+class Preparation(NamedTuple):
+    """A launch before the scan that writes flags as the scan reads them, complete except for the addresses.
+
+    `role` is that of the array it reads. `words` are the kernel's last argument. It writes `nbytes`.
+    """
+
+    config: StartsConfig | CopyConfig
+    role: str
+    grid: int
+    words: tuple[int, ...]
+    nbytes: int
+
+
+AnyConfig = Config | StartsConfig | CopyConfig
 
 
 class ScanPlan(NamedTuple):

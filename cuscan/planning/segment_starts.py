@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
 
 from cuscan.kept import MOST
 from cuscan.planning.assemble import index_dtype, state_bytes
-from cuscan.planning.config import StartsConfig, Target
+from cuscan.planning.config import Preparation, StartsConfig, Target
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.specs import Segments
@@ -21,19 +20,6 @@ from cuscan.specs import Segments
 FEWEST = 1 << 23  # elements of a scan by flags or keys; with fewer, the launch takes longer than the bits save
 MOST_STATE = 16  # bytes of a state of such a scan, at most; with wider ones, tiles that read bits spill registers
 PIECE = 32 * 32  # positions: one 32-bit word of bits per lane of a warp
-
-
-class StartsPlan(NamedTuple):
-    """A launch, complete except for the addresses.
-
-    `words` are the kernel's struct Segmentation. `nbytes` is the memory for one bit per position along the axis,
-    rounded up to whole pieces.
-    """
-
-    config: StartsConfig
-    grid: int
-    words: tuple[int, ...]
-    nbytes: int
 
 
 def _become_bits(segments: Segments, request: ScanRequest) -> bool:
@@ -63,8 +49,8 @@ def _by_offsets(kind: CallKind) -> CallKind:
     return dataclasses.replace(kind, segments="offsets")
 
 
-def plan_starts(request: ScanRequest, target: Target) -> StartsPlan | None:
-    """Return the plan for a request whose scan reads segment starts as bits; None for all others."""
+def plan_starts(request: ScanRequest, target: Target) -> Preparation | None:
+    """Return the launch for a request whose scan reads segment starts as bits; None for all others."""
     segments = request.segments
     by_offsets = segments is not None and segments.kind == "offsets"
     if segments is None or not (by_offsets or _become_bits(segments, request)):
@@ -74,8 +60,9 @@ def plan_starts(request: ScanRequest, target: Target) -> StartsPlan | None:
     pieces = max(-(-length // PIECE), 1)
     run = -(-pieces // (target.sm_count * config.blocks_per_sm * config.warps))  # pieces per warp
     step = given.strides[0 if by_offsets else request.axis] * given.dtype.itemsize
-    return StartsPlan(
+    return Preparation(
         config,
+        segments.kind,
         grid=-(-pieces // (run * config.warps)),
         words=(
             given.shape[0] if by_offsets else length,

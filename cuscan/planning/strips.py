@@ -33,11 +33,16 @@ MOST_PARTS = 4  # most tiles of a unit where blocks share strips
 MOST_UNITS = 16  # most units of a tile
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
 PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory
-REDUCE_WARPS = 4  # reduce warps where blocks share strips and one warp loads
-FEW_REDUCE_WARPS = 2  # reduce warps where more warps load, so that each warp has enough registers
+REDUCE_WARPS = 4  # reduce warps where blocks share strips
+NARROW_CARRY = 8  # most bytes of a carry with so many reduce warps where more than one warp loads
+FEW_REDUCE_WARPS = 2  # reduce warps with wider carries, so that each warp has enough registers
 SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
 BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough for all blocks
 BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several tiles
+# Bytes of values and results, twice those of a cache, from which on blocks with strips of their own drift so far apart
+# that a line between two strips moves twice. Panels have fewer such lines.
+CACHED_BYTES = 112 << 20
+BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one waits for its prefix, the next one loads
 AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one if many blocks share many columns
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
@@ -49,7 +54,7 @@ SECTOR_BYTES = 32
 OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
 OVERLAPPING_ITEMS = 1.45  # the same where results would otherwise leave in pieces and what lies between them
 MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips of wide items overlap
-LONG = 16  # tiles of a strip, least, if rows are not aligned or arrays lie along, and there are strips for all blocks
+LONG = 8  # tiles of a strip, least, if rows are not aligned or arrays lie along, and there are strips for all blocks
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
 FEW_STRIPS = 1  # most strips per block with flags: with more, panels are faster
@@ -136,7 +141,7 @@ def _wide(
             break
     else:
         return None
-    if aligned == 1 and not (flags is NO_FLAGS and max(sizes) > 1):  # panels are faster
+    if aligned == 1 and max(sizes) == 1:  # panels are faster
         return None
     along, across = ALONG in accesses, ALONG not in accesses[len(request.values) : len(sizes)]
     alike = aligned == VECTOR_BYTES or along or _begin_alike(layout, column, batch)
@@ -145,6 +150,8 @@ def _wide(
     overlap = overlap and not _by_sectors(layout, batch, request.kind)
     staged = _staged(request.kind, accesses)
     widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
+    on_lines = not any([stride % LINE_BYTES for dim in (layout.axis, *batch) for stride in dim.strides[: len(sizes)]])
+    nbytes = layout.axis.size * column.size * product(batch) * sum(sizes)
     for width in widths:
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
@@ -155,6 +162,8 @@ def _wide(
         if flags is not NO_FLAGS and (own or count > FEW_STRIPS * slots):
             return None
         if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
+            return None
+        if own and nbytes > CACHED_BYTES and not on_lines:
             return None
         if not (own or shares):
             return None
@@ -248,7 +257,7 @@ def _make(
     along_back = min(map(operator.mul, layout.axis.strides, [access is ALONG for access in accesses])) < 0
     how = ahead, own, alike, flat, in_bulk, back, lying, _aligned_along(layout, column, batch, accesses), along_back
     made = _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, *how)
-    if made is None and taken > parts:  # all tiles of a batch must fit in the stages
+    if taken > parts and (made is None or made[0]["Stages"] < BATCHES_IN_STAGES * taken):
         taken = parts
         made = _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, *how)
     if made is None:
@@ -309,7 +318,8 @@ def _block(
     if columns % (abreast * across):
         return None
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    scan_warps, reduce_warps = -(-columns // LANES), WARPS if own else REDUCE_WARPS if together else FEW_REDUCE_WARPS
+    scan_warps = -(-columns // LANES)
+    reduce_warps = WARPS if own else REDUCE_WARPS if together or carry <= NARROW_CARRY else FEW_REDUCE_WARPS
     # Two producer warps suffice for pieces of 16 bytes, and leave registers for the other warps of 64 columns.
     producers = 1 if together else PRODUCERS // 2 if apart and flags == NO_FLAGS and scan_warps > 1 else PRODUCERS
     totals += scan_warps * LANES

@@ -69,24 +69,24 @@ def layout_of(request: ScanRequest) -> Layout:
     others = [new_tuple(Dimension, (n, columns[a])) for a, n in enumerate(shape) if n > 1 and a != axis]
     if len(others) > 1:
         others.sort(key=lambda dim: abs(dim.strides[first]))  # strides differ, because results do not overlap
-        others = _merge(others)
+        others = merged(others)
     # others[0] is the fastest.
     contiguous = size + extra == 1 or not others or abs(along[first]) <= abs(others[0].strides[first])
     line = new_tuple(Dimension, (size + extra, along))
     return new_tuple(Layout, (arrays, line, tuple(others), offsets, contiguous))
 
 
-def _merge(dims: list[Dimension]) -> list[Dimension]:
+def merged(dims: list[Dimension]) -> list[Dimension]:
     """Merge neighbouring axes that one stride can walk in every array. The fastest axes come first."""
-    merged = dims[:1]
+    found = dims[:1]
     for dim in dims[1:]:
-        size, strides = merged[-1]
+        size, strides = found[-1]
         # The first array mostly decides.
         if dim.strides[0] == size * strides[0] and dim.strides == tuple([size * stride for stride in strides]):
-            merged[-1] = Dimension(size * dim.size, strides)
+            found[-1] = Dimension(size * dim.size, strides)
         else:
-            merged.append(dim)
-    return merged
+            found.append(dim)
+    return found
 
 
 def order_of(request: ScanRequest) -> Order:

@@ -32,14 +32,14 @@ from unittest import mock
 import numpy as np
 from kept import FOLDER, included, kept, one_at_a_time, version_of
 
-from cuscan.compile.source import entry_name, headers, make_source
+from cuscan.compile.source import entry_name, headers, make_source, sizes_struct
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.kept import Table
 from cuscan.operators import Monoid
 from cuscan.order import CONTIGUOUS, Order
 from cuscan.planning import make_plan, strips, walks
-from cuscan.planning.config import HEADER_BYTES, Config, ScanPlan, StartsConfig, Target
-from cuscan.planning.segment_starts import StartsPlan, plan_starts
+from cuscan.planning.config import HEADER_BYTES, AnyConfig, Config, Preparation, ScanPlan, Target
+from cuscan.planning.preparations import preparations
 from cuscan.planning.staged_flags import NO_FLAGS
 from cuscan.request import ScanRequest, make_request
 from cuscan.request.call import CARRY, SEGMENTS, Flags, Operands
@@ -84,20 +84,23 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
 }}
 """
 
-_STARTS_LAUNCHER = """
+_BEFORE_LAUNCHER = """
 extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, const char* given,
-                              unsigned* bits, const void* words) {{
-    cuscan::Segmentation segmentation;
-    memcpy(&segmentation, words, sizeof(segmentation));
-    return simulator::launch(*schedule, blocks, threads, 1, [&](unsigned) {{ {entry}(given, bits, segmentation); }});
+                              void* written, const void* words) {{
+    cuscan::{sizes} sizes;
+    memcpy(&sizes, words, sizeof(sizes));
+    return simulator::launch(*schedule, blocks, threads, 1, [&](unsigned) {{
+        {entry}(given, ({written}*)written, sizes);
+    }});
 }}
 """
 
 
-def launcher(config: Config | StartsConfig) -> str:
+def launcher(config: AnyConfig) -> str:
     """C++ that launches a configuration's kernel. A scan gets its arrays as a table of addresses for each launch."""
-    if isinstance(config, StartsConfig):
-        return _STARTS_LAUNCHER.format(entry=entry_name(config))
+    if not isinstance(config, Config):
+        written = "cuscan::uint32" if config.family == "segment_starts" else "char"
+        return _BEFORE_LAUNCHER.format(entry=entry_name(config), sizes=sizes_struct(config), written=written)
     places = [(f"arrays[{i}]", operand) for i, operand in enumerate(config.operands) if operand.present]
     arrays = ", ".join(f"*(const cuscan::{operand.type}*){at}" if operand.by_value else at for at, operand in places)
     return _LAUNCHER.format(
@@ -186,7 +189,7 @@ class DeviceCode:
 
     def __init__(self, texts: Mapping[str, str], *, watched: bool = False) -> None:
         self._texts, self._watched = texts, watched
-        self._kernels: dict[tuple[Config | StartsConfig, int], Kernel] = {}
+        self._kernels: dict[tuple[AnyConfig, int], Kernel] = {}
         self._compiling = threading.Lock()  # several threads may need the same kernel
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -196,7 +199,7 @@ class DeviceCode:
         assert found == 1, f"{old!r} is {found} times in {header}"
         return DeviceCode({**self._texts, header: self._texts[header].replace(old, new)}, watched=self._watched)
 
-    def kernel(self, config: Config | StartsConfig, arch: int) -> Kernel:
+    def kernel(self, config: AnyConfig, arch: int) -> Kernel:
         """The launcher of a configuration on a GPU architecture."""
         key = config, arch
         with self._compiling:
@@ -204,7 +207,7 @@ class DeviceCode:
                 self._kernels[key] = self._load(*key)
             return self._kernels[key]
 
-    def _load(self, config: Config | StartsConfig, arch: int) -> Kernel:
+    def _load(self, config: AnyConfig, arch: int) -> Kernel:
         text = make_source(config).split("\n", 1)[1] + launcher(config)  # the first line has the digest of all headers
         runtime = _runtime()
         key = text, arch, included(self._texts, f"kernels/{config.family}.cuh"), runtime.name, _TOOLS, self._watched
@@ -375,7 +378,7 @@ class Simulation:
 
     request: ScanRequest
     plan: ScanPlan
-    starts: StartsPlan | None
+    preparations: list[Preparation]
     arch: int
     arrays: tuple[Array | None, ...]
     initial: Array
@@ -402,28 +405,30 @@ class Simulation:
         if workspace is None:
             workspace = new_workspace(self.plan.workspace_bytes)
         launched = [
-            _launch([self], seed + i, self._bits(code or CODE, seed), workspace, code or CODE, chosen)[0]
+            _launch([self], seed + i, self._flags(code or CODE, seed), workspace, code or CODE, chosen)[0]
             for i in range(launches)
         ]
         if launches > 1 and len({tuple(result.tobytes() for result in results) for results in launched}) > 1:
             raise SimulationError("two launches gave different bits")
         return launched[0]
 
-    def _bits(self, code: DeviceCode, seed: int) -> Memory | None:
-        """The bits that say where segments start, if the scan reads bits."""
-        if self.starts is None:
-            return None
-        given = self.arrays[self._segments]
-        assert given is not None
-        return find_starts(self.starts, Memory.like(given), self.arch, seed, code)
+    def _flags(self, code: DeviceCode, seed: int) -> dict[int, Memory]:
+        """What launches before the scan write, by the number of the array that they read."""
+        written = {}
+        for before in self.preparations:
+            number = len(self.request.values) + (before.role != "mask")
+            given = self.arrays[number]
+            assert given is not None
+            written[number] = run_before(before, Memory.like(given), self.arch, seed, code)
+        return written
 
-    def place(self, seed: int, bits: Memory | None) -> Placed:
+    def place(self, seed: int, flags: Mapping[int, Memory]) -> Placed:
         """The arrays of a launch, in memory of their own."""
         count = len(self.request.values)
         ends = itertools.cycle((seed % 2 == 0, seed % 2 == 1))
         read = [None if array is None else Memory.like(array, at_end=next(ends)) for array in self.arrays]
-        if bits is not None:
-            read[self._segments] = bits
+        for number, memory in flags.items():
+            read[number] = memory
         made = () if self.request.only_carry else self.request.results
         results = [_room_for(spec, at_end=next(ends)) for spec in made]
         if self.in_place is not None:
@@ -442,11 +447,6 @@ class Simulation:
             *carry_out,
         ]
         return Placed(memories, results, [*last, *carry_out])
-
-    @property
-    def _segments(self) -> int:
-        """The number of the array that tells where segments start."""
-        return len(self.request.values) + 1
 
 
 class Placed(NamedTuple):
@@ -472,13 +472,13 @@ def run_overlapping(
     """The results of calls that differ only in their data: launches of one kernel, each of which begins early."""
     if workspace is None:
         workspace = new_workspace(simulations[0].plan.workspace_bytes)
-    return _launch(simulations, seed, simulations[0]._bits(code or CODE, seed), workspace, code or CODE, chosen)
+    return _launch(simulations, seed, simulations[0]._flags(code or CODE, seed), workspace, code or CODE, chosen)
 
 
 def _launch(
     simulations: Sequence[Simulation],
     seed: int,
-    bits: Memory | None,
+    flags: Mapping[int, Memory],
     workspace: Memory,
     code: DeviceCode,
     chosen: dict[str, Any],
@@ -487,7 +487,7 @@ def _launch(
     plan, operands = simulation.plan, simulation.plan.config.operands
     assert all((s.plan, s.initial.tobytes()) == (plan, simulation.initial.tobytes()) for s in simulations)
     schedule = Schedule.of(seed, workspace, shared_bytes=plan.config.shared_bytes, launches=len(simulations), **chosen)
-    launches = [s.place(seed + i, bits) for i, s in enumerate(simulations)]
+    launches = [s.place(seed + i, flags) for i, s in enumerate(simulations)]
     spans: dict[int, Span] = {}
     for number, placed in enumerate(launches):
         may_be_late = simulation.arch >= OVERLAPPING_ARCH and (number > 0 or schedule.first_turn > 0)
@@ -520,27 +520,28 @@ def _launch(
     return [placed.given(simulation.request.axis) for placed in launches]
 
 
-def find_starts(plan: StartsPlan, given: Memory, arch: int, seed: int, code: DeviceCode = CODE) -> Memory:
-    """The bits into which the kernel for segment starts turns what is given: offsets, flags or keys."""
-    bits = Memory.empty((plan.nbytes // 4,), (4,), np.uint32)
-    before = [(memory, memory.raw.copy()) for memory in (given, bits)]
+def run_before(plan: Preparation, given: Memory, arch: int, seed: int, code: DeviceCode = CODE) -> Memory:
+    """What a launch before the scan writes: offsets, flags or keys as bits, or a copy of flags."""
+    item = np.dtype(np.uint8 if plan.config.family == "flag_copies" else np.uint32)
+    written = Memory.empty((plan.nbytes // item.itemsize,), (item.itemsize,), item)
+    before = [(memory, memory.raw.copy()) for memory in (given, written)]
     schedule = Schedule.of(seed, new_workspace(0), shared_bytes=plan.config.shared_bytes)
     late = arch >= OVERLAPPING_ARCH and schedule.first_turn > 0
-    spans = [memory.span(late=late) for memory in (given, bits)]
+    spans = [memory.span(late=late) for memory in (given, written)]
     schedule.arrays, schedule.array_count = (Span * len(spans))(*spans), len(spans)
     message = code.kernel(plan.config, arch)(
         ctypes.byref(schedule),
         plan.grid,
         plan.config.block,
         _pointer(given),
-        _pointer(bits),
+        _pointer(written),
         np.array(plan.words, np.int64).tobytes(),
     )
     if message is not None:
         raise SimulationError(message.decode())
-    for name, (memory, was) in zip((plan.config.given, "bits"), before, strict=True):
-        memory.check(name, was, written=memory is bits)
-    return bits
+    for name, (memory, was) in zip((plan.role, "written"), before, strict=True):
+        memory.check(name, was, written=memory is written)
+    return written
 
 
 def _room_for(spec: ArraySpec, *, at_end: bool) -> Memory:
@@ -599,7 +600,7 @@ def prepare(
     return Simulation(
         request,
         make_plan(request, target),
-        plan_starts(request, target),
+        preparations(request, target),
         target.arch,
         seen,
         initial_argument(request.kind, number),

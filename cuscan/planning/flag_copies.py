@@ -1,0 +1,100 @@
+"""Flags copied into the order of the values, and the launch that copies them (flag_copies.cuh).
+
+A mask in C order beside values in Fortran order lies across the rows that are scanned: each of its flags is in a sector
+of its own. Where rows are contiguous in the values, the scan reads a copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+from cuscan.kept import MOST
+from cuscan.order import SECTOR
+from cuscan.planning.config import CopyConfig, Preparation
+from cuscan.planning.hardware import WARP
+from cuscan.request import ScanRequest
+from cuscan.request.layout import Dimension, layout_of, merged, runs_along
+from cuscan.specs import ArraySpec, Segments
+
+FEWEST = 1 << 20  # elements of the flags; with fewer, the launch takes longer than the copy saves
+SHORTEST, NARROWEST = 32, 8  # flags of a row, and across rows; fewer would leave most of a tile empty
+_OTHERS = 4  # axes beside the two that tiles have
+_BLOCK = 4  # flags along each axis of a thread's block
+
+
+class _Copy(NamedTuple):
+    """A copy of flags: its strides; their fastest axis; the other axes along which they vary, the fastest first.
+
+    Strides of axes are those of the flags and of the copy.
+    """
+
+    strides: tuple[int, ...]
+    nbytes: int
+    across: Dimension
+    others: list[Dimension]
+
+
+def in_order(request: ScanRequest) -> ScanRequest:
+    """Return the request that the scan itself is planned for: one whose flags lie as their copies do."""
+    for role, flags, copy in _copies(request):
+        spec = flags._replace(strides=copy.strides, address=0, reach=(0, copy.nbytes))
+        request = request._replace(**{"mask": spec} if role == "mask" else {"segments": Segments(role, spec)})
+    return request
+
+
+def plan_copies(request: ScanRequest) -> list[Preparation]:
+    """Return the launches that copy flags."""
+    return [_plan(role, flags, copy, request.axis) for role, flags, copy in _copies(request)]
+
+
+def _plan(role: str, flags: ArraySpec, copy: _Copy, axis: int) -> Preparation:
+    config, length = CopyConfig(), flags.shape[axis]
+    # Tiles are as wide as the flags need, from a sector to a warp's words.
+    level = min(max(-(-copy.across.size // _BLOCK) - 1, SECTOR // _BLOCK - 1).bit_length(), WARP.bit_length() - 1)
+    wide, high = _BLOCK << level, _BLOCK * config.blocks >> level
+    tiles = -(-copy.across.size // wide), -(-length // high)
+    others = copy.others + [Dimension(1, (0, 0))] * (_OTHERS - len(copy.others))
+    axes = (copy.across, Dimension(length, (flags.strides[axis], copy.strides[axis])), *others)
+    words = [word for dim in axes for word in (dim.size, *dim.strides)]
+    return Preparation(
+        config,
+        role,
+        grid=math.prod([*tiles, *[dim.size for dim in others]]),
+        words=(*words, *tiles, level, *flags.reach),
+        nbytes=copy.nbytes,
+    )
+
+
+def _copies(request: ScanRequest) -> list[tuple[str, ArraySpec, _Copy]]:
+    """Return the flags that need a copy, with their roles and their copies."""
+    given = [] if request.mask is None else [("mask", request.mask)]
+    if request.segments is not None and request.segments.kind == "reset":
+        given.append(("reset", request.segments.array))
+    order = request.results[0].strides
+    found = [(role, flags, _copied(flags.shape, flags.strides, order, request.axis)) for role, flags in given]
+    copies = [(role, flags, copy) for role, flags, copy in found if copy is not None]
+    return copies if copies and runs_along(request, layout_of(request)) else []
+
+
+@functools.lru_cache(MOST)
+def _copied(shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...], axis: int) -> _Copy | None:
+    """Return the copy of flags if they lie across the scanned axis; `order` are the strides of the results.
+
+    Axes along which the flags do not vary are not copied.
+    """
+    axes = [a for a, n in enumerate(shape) if n > 1 and strides[a] != 0]
+    if axis not in axes or len(axes) < 2 or shape[axis] < SHORTEST or math.prod([shape[a] for a in axes]) < FEWEST:
+        return None
+    fastest = min(axes, key=lambda a: abs(strides[a]))
+    if abs(strides[axis]) < SECTOR or abs(strides[fastest]) > _BLOCK or shape[fastest] < NARROWEST:
+        return None
+    copied, dims, step = [0] * len(shape), dict[int, Dimension](), shape[axis]
+    copied[axis] = 1
+    for a in sorted((a for a in axes if a != axis), key=lambda a: abs(order[a])):
+        dims[a] = Dimension(shape[a], (strides[a], step))
+        copied[a] = step
+        step *= shape[a]
+    across, others = dims.pop(fastest), merged(list(dims.values()))
+    return _Copy(tuple(copied), step, across, others) if len(others) <= _OTHERS else None

@@ -1,0 +1,93 @@
+"""Flags that lie across the rows that are scanned: which of them are copied, and the copies of the simulated kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import simulator
+from copied_flags import ACROSS, FEWEST, GPU, check_copy, copied, values_for
+from plans import planned, request
+from simulator import assert_same, prepare
+from views import view
+
+import cuscan
+from cuscan.planning.config import CopyConfig
+from cuscan.planning.preparations import preparations, prepared
+
+needs_compiler = pytest.mark.skipif(
+    not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
+)
+SHAPE = (1024, 2048)
+C_ORDER = (1, 1024)  # strides of flags in C order beside the transpose of an array
+
+
+def roles(x: Any = None, flags: Any = None, role: str = "mask", **call: Any) -> list[str]:
+    """The roles of the arrays that are copied."""
+    x = view(SHAPE) if x is None else x
+    flags = view(SHAPE, "bool", C_ORDER) if flags is None else flags
+    beside = {"mask": flags} if role == "mask" else {"segments": (role, flags)}
+    return [made.role for made in preparations(request(x, **beside, **call), GPU)]
+
+
+def test_flags_are_copied_where_rows_are_contiguous_in_the_values_and_not_in_them():
+    assert roles() == ["mask"] and roles(role="reset") == ["reset"] and roles(reverse=True) == ["mask"]
+    assert roles(flags=view(SHAPE, "bool")) == []
+    assert roles(flags=view(SHAPE, "bool", (0, 1))) == roles(flags=view(SHAPE, "bool", (1, 0))) == []
+    assert roles(x=view(SHAPE, strides=C_ORDER)) == []  # along the axis both lie across
+    assert roles(flags=view(SHAPE, "int64", C_ORDER), role="keys") == []
+
+
+def test_few_flags_are_not_copied_nor_short_or_close_rows():
+    assert roles(view((1023, 1024)), view((1023, 1024), "bool", (1, 1023))) == []
+    for lines, length, gap in ((2**16, 31, 0), (7, 2**18, 33), (2**15, 32, 0), (8, 2**17, 24)):
+        flags = view((lines, length), "bool", (1, lines + gap))
+        assert roles(view((lines, length)), flags) == (["mask"] if length >= 32 and lines >= 8 else [])
+    assert roles(flags=view(SHAPE, "bool", (4, 4096))) == ["mask"]
+    assert roles(flags=view(SHAPE, "bool", (5, 5120))) == []
+    assert roles(view((2**17, 16)), view((2**17, 16), "bool", (1, 2**17))) == []
+
+
+def test_the_scan_is_that_of_flags_in_the_order_of_the_values():
+    x, flags = view(SHAPE), view(SHAPE, "bool", C_ORDER, pointer=3)
+    assert planned(x, mask=flags) == planned(x, mask=view(SHAPE, "bool"))
+    assert planned(x, segments=("reset", flags)) == planned(x, segments=("reset", view(SHAPE, "bool")))
+    assert prepared(request(x)).mask is None
+
+
+def test_a_plan_by_hand():
+    flags = view((6, 300, 7, 4000), "bool", (1, 7 * 4096 * 6, 4096 * 6, 6), pointer=5)
+    assert roles(view((6, 300, 7, 4000)), flags) == []
+    flags = view((60, 300, 7, 4000), "bool", (1, 7 * 4096 * 60, 4096 * 60, 60), pointer=5)
+    asked = request(view((60, 300, 7, 4000)), mask=flags)
+    [made] = preparations(asked, GPU)
+    span = 59 + (299 * 7 + 6) * 4096 * 60 + 3999 * 60 + 1
+    others = (7 * 300, 4096 * 60, 4000), (1, 0, 0), (1, 0, 0), (1, 0, 0)
+    tiles = 1, -(-4000 // 256)  # of 64 by 256 flags
+    assert made.words == (60, 1, 2100 * 4000, 4000, 60, 1, *sum(others, ()), *tiles, 4, 0, span)
+    assert (made.config, made.grid, made.nbytes) == (CopyConfig(), 16 * 2100, 60 * 2100 * 4000)
+    assert prepared(asked).mask.strides == (2100 * 4000, 28_000, 4000, 1)
+
+
+def test_axes_with_one_flag_are_not_copied():
+    made, strides = copied(ACROSS["one for some"])
+    assert made.nbytes == 40 * 50 and strides == (0, 50, 0, 1)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ACROSS)
+def test_a_copy_has_the_flags_in_their_places(name):
+    check_copy(ACROSS[name])
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ACROSS)
+def test_scans_with_copied_flags_are_right(name):
+    case = ACROSS[name]
+    x, mask, reset = values_for(case), case.flags(), case.flags(0.1)
+    for call in ({"mask": mask}, {"reset": reset}, {"mask": mask, "reset": reset, "reverse": True}):
+        with mock.patch(FEWEST, 0):
+            simulation = prepare(x, axis=-1, **call)
+        assert [made.role for made in simulation.preparations] == [role for role in ("mask", "reset") if role in call]
+        assert_same(simulation.run(1), cuscan.cumsum(x, axis=-1, **call))
