@@ -111,7 +111,9 @@ def explain(function: Callable[..., Any], *arguments: Any, arch: int | None = No
         raise ScanTypeError(f"function must be one of cuscan that scans arrays; got {function!r}")
     target, [request] = find_target(arch), requests
     empty = 0 in request.shape or 0 in request.result.shape
-    return Explanation(request, None if empty else make_plan(request, target), preparations(request, target), target)
+    if empty:
+        return Explanation(request, None, [], target)
+    return Explanation(request, make_plan(request, target), preparations(request, target), target)
 
 
 class _Asked(Exception):

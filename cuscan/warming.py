@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from cuscan.imagined import Places, requests_of
 from cuscan.places import FEW, places_of, places_of_rows, turned_places
 from cuscan.planning import make_plan
 from cuscan.planning.config import AnyConfig, CopyConfig, Target
+from cuscan.planning.flag_copies import FEWEST
 from cuscan.planning.preparations import preparations
 from cuscan.request import ScanRequest
 from cuscan.request.call import find_dtype
@@ -92,8 +94,8 @@ def kernels(
                 continue
             for before in preparations(request, target):
                 found.setdefault(before.config, request)
-            if call.mask or call.segments == "reset":  # these may lie across the scanned axis
-                found.setdefault(CopyConfig(), request)
+            if (call.mask or call.segments == "reset") and len(shape) > 1 and math.prod(shape) >= FEWEST:
+                found.setdefault(CopyConfig(), request)  # flags may lie across the scanned axis
     return found
 
 

@@ -765,9 +765,12 @@ def test_blocks_share_strips_of_rows_that_begin_anywhere():
     assert strips((2**16, 515), "bool", "int64") == (1, 32, 3, 128)
 
     assert strips((8 * 256, 132 * 32 + 1)) == (4, 32, 7, 256) and strips((8 * 256 - 1, 132 * 32 + 1)) == "panels"
-    assert strips((2**16, 132 * 64 * 6 + 1)) == "panels"
+    assert strips((2**16, 132 * 64 * 6 - 3)) == "panels"
+    assert strips((2**16, 132 * 32 - 3)) == (4, 32, 7, 256)  # panels are twice as wide: blocks would share them
     assert strips((2**16, 515), "uint8") == "panels"
-    assert strips((2**16, 515), "bfloat16", mask=view((2**16, 515), "bool")) == (1, 64, 0, 256)
+    flags = view((2**16, 515), "bool")
+    assert strips((2**16, 515), "bfloat16", mask=flags) == (1, 64, 0, 256)
+    assert strips((2**16, 515), "float16", segments=("reset", flags)) == (1, 64, 0, 256)
     assert strips((2**16, 515), "bfloat16", op="logaddexp") == (1, 64, 15, 256)
 
 
@@ -874,6 +877,16 @@ def test_a_tile_of_strips_holds_the_widest_elements(dtype, rows):
     assert constants(planned(view((2**24, 3), "int8"), axis=0, dtype=dtype), "Rows") == (rows,)
 
 
+@pytest.mark.parametrize(
+    ("columns", "given", "family"),
+    [(640, "mask", "strips"), (640, "reset", "strips"), (6016, "mask", "panels"), (6016, "reset", "strips")],
+)
+def test_blocks_share_many_strips_with_segments_but_not_with_a_mask(columns, given, family):
+    flags = view((2**14, columns), "bool")
+    beside = {"mask": flags} if given == "mask" else {"segments": (given, flags)}
+    assert planned(view(flags.shape), axis=0, **beside).config.family == family
+
+
 def test_strips_of_large_arrays_are_a_blocks_own_only_on_lines():
     """Blocks drift apart, and a line between two of their strips would move twice."""
 
@@ -959,7 +972,7 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
 def test_slabs_that_begin_alike_are_whole_rows_wherever_they_begin():
     x, out = view((29, 4099, 257), pointer=12), view((29, 4099, 257), pointer=12)
     assert planned(x, axis=1, out=out).config.family == "whole_rows"
-    assert planned(x, axis=1, out=view((29, 4099, 257), pointer=8)).config.family == "panels"
+    assert planned(x, axis=1, out=view((29, 4099, 257), pointer=8)).config.family == "strips"
 
 
 def test_strips_begin_where_vectors_of_every_array_begin():

@@ -51,7 +51,7 @@ class _Thread(threading.local):
     contexts: frozenset[int] = frozenset()
 
 
-class _Before:
+class _Preparation:
     """A launch before the scan. It reads array number `role`, and writes memory that the scan reads in its place.
 
     That memory begins `offset` bytes into the workspace for flags.
@@ -98,16 +98,16 @@ class Launch:
         config, self.grid = plan.config, plan.grid
         self.workspace_bytes = plan.workspace_bytes
         self.order, self.numbers = config.order, config.numbers
-        before = preparations(request, target)
-        self.preparations: list[_Before] = []
-        self.moves = config.reorders or any(plan.offsets) or bool(before)
+        planned = preparations(request, target)
+        self.preparations: list[_Preparation] = []
+        self.moves = config.reorders or any(plan.offsets) or bool(planned)
         self.offsets = plan.present_offsets if self.moves else ()
         self.geometry = _words(plan.geometry)
         try:
             self.kernel = find_kernel(config, target.arch, device.ordinal, self._sample)
-            for one in before:
+            for one in planned:
                 offset = -(-self.preparations[-1].end // _APART) * _APART if self.preparations else 0
-                self.preparations.append(_Before(one, target, device.ordinal, roles.index(one.role), offset))
+                self.preparations.append(_Preparation(one, target, device.ordinal, roles.index(one.role), offset))
         except MissingKernelError as error:
             command = command_of(request, target.arch)
             raise MissingKernelError(f"{error}; compile it ahead of time: {command}") from None

@@ -128,7 +128,7 @@ def sizes_struct(config: StartsConfig | CopyConfig) -> str:
 
 def _function(config: StartsConfig | CopyConfig) -> str:
     if isinstance(config, CopyConfig):
-        return f"copy_flags<{config.block}, {config.blocks}>"
+        return f"copy_flags<{config.block}, {config.patches}>"
     if config.given == "offsets":
         return f"starts_of_offsets<cuscan::{config.item}, {config.warps}, {config.chunk}, {_literal(config.carries)}>"
     return f"starts_of_items<cuscan::{config.item}, {config.warps}, {_literal(config.given == 'keys')}>"

@@ -159,7 +159,7 @@ CUSCAN_DEVICE int clamp(int64 count, int limit) { return count < limit ? int(cou
 
 CUSCAN_DEVICE int round_up(int number, int multiple) { return (number + multiple - 1) / multiple * multiple; }
 
-// A word at any address in shared memory. Up to seven bytes behind a multiple of four below it are read, too.
+// A word at any address. Up to seven bytes behind a multiple of four below it are read, too.
 CUSCAN_DEVICE uint32 word_at(const char* from) {
     const uint32 beyond = uint32(reinterpret_cast<uint64>(from));
     const auto* const words = (const uint32*)(from - beyond % 4);

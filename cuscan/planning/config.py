@@ -172,7 +172,7 @@ class StartsConfig:
 class CopyConfig:
     """The configuration of the kernel that copies flags into the order of the values."""
 
-    blocks: int = 1024  # of 4 by 4 flags, in a tile
+    patches: int = 1024  # of 4 by 4 flags, in a tile
     family: ClassVar[str] = "flag_copies"
     cluster: ClassVar[int] = 1
     block: ClassVar[int] = 256
@@ -180,7 +180,7 @@ class CopyConfig:
 
     @property
     def shared_bytes(self) -> int:
-        return 4 * (4 * self.blocks + 4 * WARP)
+        return 4 * (4 * self.patches + 4 * WARP)
 
 
 class Preparation(NamedTuple):

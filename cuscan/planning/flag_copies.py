@@ -18,10 +18,11 @@ from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, layout_of, merged, runs_along
 from cuscan.specs import ArraySpec, Segments
 
-FEWEST = 1 << 20  # elements of the flags; with fewer, the launch takes longer than the copy saves
+FEWEST = 1 << 20  # flags; with fewer, the launch takes longer than the copy saves
+MOST_BYTES = 1 << 30  # of a copy, which the stream's workspace keeps
 SHORTEST, NARROWEST = 32, 8  # flags of a row, and across rows; fewer would leave most of a tile empty
 _OTHERS = 4  # axes beside the two that tiles have
-_BLOCK = 4  # flags along each axis of a thread's block
+_PATCH = 4  # flags along each axis of a thread's patch
 
 
 class _Copy(NamedTuple):
@@ -52,8 +53,8 @@ def plan_copies(request: ScanRequest) -> list[Preparation]:
 def _plan(role: str, flags: ArraySpec, copy: _Copy, axis: int) -> Preparation:
     config, length = CopyConfig(), flags.shape[axis]
     # Tiles are as wide as the flags need, from a sector to a warp's words.
-    level = min(max(-(-copy.across.size // _BLOCK) - 1, SECTOR // _BLOCK - 1).bit_length(), WARP.bit_length() - 1)
-    wide, high = _BLOCK << level, _BLOCK * config.blocks >> level
+    level = min(max(-(-copy.across.size // _PATCH) - 1, SECTOR // _PATCH - 1).bit_length(), WARP.bit_length() - 1)
+    wide, high = _PATCH << level, _PATCH * config.patches >> level
     tiles = -(-copy.across.size // wide), -(-length // high)
     others = copy.others + [Dimension(1, (0, 0))] * (_OTHERS - len(copy.others))
     axes = (copy.across, Dimension(length, (flags.strides[axis], copy.strides[axis])), *others)
@@ -72,9 +73,11 @@ def _copies(request: ScanRequest) -> list[tuple[str, ArraySpec, _Copy]]:
     given = [] if request.mask is None else [("mask", request.mask)]
     if request.segments is not None and request.segments.kind == "reset":
         given.append(("reset", request.segments.array))
-    order = request.results[0].strides
-    found = [(role, flags, _copied(flags.shape, flags.strides, order, request.axis)) for role, flags in given]
-    copies = [(role, flags, copy) for role, flags, copy in found if copy is not None]
+    copies = []
+    for role, flags in given:
+        copy = _copied(flags.shape, flags.strides, request.results[0].strides, request.axis)
+        if copy is not None and copy.nbytes <= flags.reach[1] - flags.reach[0]:  # flags do not overlap
+            copies.append((role, flags, copy))
     return copies if copies and runs_along(request, layout_of(request)) else []
 
 
@@ -85,10 +88,12 @@ def _copied(shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, 
     Axes along which the flags do not vary are not copied.
     """
     axes = [a for a, n in enumerate(shape) if n > 1 and strides[a] != 0]
-    if axis not in axes or len(axes) < 2 or shape[axis] < SHORTEST or math.prod([shape[a] for a in axes]) < FEWEST:
+    if axis not in axes or len(axes) < 2 or shape[axis] < SHORTEST:
+        return None
+    if not FEWEST <= math.prod([shape[a] for a in axes]) <= MOST_BYTES:
         return None
     fastest = min(axes, key=lambda a: abs(strides[a]))
-    if abs(strides[axis]) < SECTOR or abs(strides[fastest]) > _BLOCK or shape[fastest] < NARROWEST:
+    if abs(strides[axis]) < SECTOR or abs(strides[fastest]) > _PATCH or shape[fastest] < NARROWEST:
         return None
     copied, dims, step = [0] * len(shape), dict[int, Dimension](), shape[axis]
     copied[axis] = 1

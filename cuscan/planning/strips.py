@@ -34,13 +34,14 @@ MOST_UNITS = 16  # most units of a tile
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
 PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory
 REDUCE_WARPS = 4  # reduce warps where blocks share strips
-NARROW_CARRY = 8  # most bytes of a carry with so many reduce warps where more than one warp loads
-FEW_REDUCE_WARPS = 2  # reduce warps with wider carries, so that each warp has enough registers
+FEW_REDUCE_WARPS = 2  # the same where several warps load and carries are wide, so that each warp has enough registers
+NARROW_CARRY = 8  # most bytes of other carries
 SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
 BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough for all blocks
 BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several tiles
-# Bytes of values and results, twice those of a cache, from which on blocks with strips of their own drift so far apart
-# that a line between two strips moves twice. Panels have fewer such lines.
+# Blocks with strips of their own drift apart. Two strips share the lines between them, unless rows begin on lines. In
+# arrays of more bytes than these (values and results, twice the cache) such a line then moves twice. Panels, which are
+# wider, have fewer such lines.
 CACHED_BYTES = 112 << 20
 BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one waits for its prefix, the next one loads
 AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one if many blocks share many columns
@@ -57,7 +58,7 @@ MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips o
 LONG = 8  # tiles of a strip, least, if rows are not aligned or arrays lie along, and there are strips for all blocks
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
-FEW_STRIPS = 1  # most strips per block with flags: with more, panels are faster
+FEW_STRIPS = 1, 8  # most strips per block with a mask, and with segments alone: with more, panels are faster
 WORD_BYTES = 4  # bytes of a bank of shared memory
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
@@ -156,10 +157,12 @@ def _wide(
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
         own = not idles(count, slots)
+        if own and (aligned < VECTOR_BYTES or along):  # else blocks would share panels, which are twice as wide
+            own = not idles(product(batch) * -(-column.size // (2 * columns)), slots)
         # Panels are faster.
         if (aligned < VECTOR_BYTES or along) and (own or (count > slots and layout.axis.size < LONG * rows)):
             return None
-        if flags is not NO_FLAGS and (own or count > FEW_STRIPS * slots):
+        if flags is not NO_FLAGS and (own or count > _few_strips(request) * slots):
             return None
         if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
             return None
@@ -203,7 +206,8 @@ def _flat(
         return None
     batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
     flags = staged_flags(request, layout, column, flat=True)
-    if flags is None or (flags is not NO_FLAGS and column.size > FEW_COLUMNS and product(batch) > FEW_STRIPS * slots):
+    few = _few_strips(request) * slots
+    if flags is None or (flags is not NO_FLAGS and column.size > FEW_COLUMNS and product(batch) > few):
         return None
     for aligned in FLAT_ALIGNED:
         accesses = _flat_accesses(layout, column, batch, len(sizes), aligned)
@@ -216,6 +220,10 @@ def _flat(
                 return made
             rows //= 2
     return None
+
+
+def _few_strips(request: ScanRequest) -> int:
+    return FEW_STRIPS[request.mask is None]
 
 
 def _flat_rows(column: Dimension, sizes: tuple[int, ...]) -> int:

@@ -22,7 +22,7 @@ MISTAKES = (
     mistake("flag-beyond-the-columns", Kind.BOUND, "if (i < count) flags |=", "flags |="),
     mistake("flags-close-together", Kind.PLACE, "(from + i * step)", "(from + i)"),
     mistake("rows-beyond-the-flags", Kind.BOUND, " && row + j < of.along.size", ""),
-    mistake("columns-beyond-the-flags", Kind.BOUND, "column < of.across.size && ", ""),
+    mistake("columns-beyond-the-flags", Kind.BOUND, "first < of.across.size && ", ""),
     mistake("not-transposed", Kind.ORDER, "rows[i][j] >> 8 * c & 255", "rows[i][c] >> 8 * j & 255"),
     mistake("a-column-of-another-block", Kind.PLACE, "number % 4 * wide + number / 4", "number / 4 * wide"),
     mistake("store-beyond-the-rows", Kind.BOUND, "if (at >= 0 && at + 4 <= count)", "if (at >= 0)"),

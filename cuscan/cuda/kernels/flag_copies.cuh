@@ -1,6 +1,6 @@
 // flag_copies: copies a mask or reset flags, which lie across the scanned axis, into the order of the values, in a
-// launch of its own before the scan. A block transposes a tile of 16 KiB in shared memory: its threads load blocks of 4
-// by 4 flags, as words along the array's own fastest axis, and store words along the scanned one.
+// launch of its own before the scan. A block transposes a tile of 16 KiB in shared memory: its threads load patches of
+// 4 by 4 flags, as words along the array's own fastest axis, and store words along the scanned one.
 #pragma once
 #include "../vectors.cuh"
 
@@ -16,8 +16,8 @@ struct FlagCopy {
     Axis across, along;    // the flags' fastest axis; the scanned axis
     Axis others[kOthers];  // the fastest first
     uint64 tiles_across, tiles_along;
-    int64 wide;         // blocks of a tile across, as a power of two
-    int64 lowest, end;  // bytes from the first flag to the lowest one, and to behind the highest one
+    int64 level;        // binary logarithm of the patches of a tile across
+    int64 lowest, end;  // the range of bytes that the flags cover, counted from the first one
 };
 
 // The first `count` of four flags, `step` bytes apart, as bytes of a word. `lowest` and `end` bound the whole array.
@@ -34,21 +34,21 @@ CUSCAN_DEVICE uint32 four_flags(const char* from, int64 step, int64 count, const
     return flags;
 }
 
-template <int kThreads, int kBlocks>
+template <int kThreads, int kPatches>
 struct FlagTile {
-    static constexpr int kEach = kBlocks / kThreads;  // blocks of a thread
-    // A column of the tile takes the words of its blocks, and some more, so that lanes store them in different banks.
-    static constexpr int kWords = 4 * kBlocks + 4 * target::kWarp;
+    static constexpr int kEach = kPatches / kThreads;  // patches of a thread
+    // A column of the tile takes the words of its patches, and some more, so that lanes store them in different banks.
+    static constexpr int kWords = 4 * kPatches + 4 * target::kWarp;
 
     uint32* const words;
-    const int level;  // blocks across, as a power of two
-    const int wide, high, pitch;
+    const int level;              // binary logarithm of the patches across
+    const int wide, high, pitch;  // patches across and along; words of a column
 
     CUSCAN_DEVICE FlagTile(uint32* words, int level)
         : words(words),
           level(level),
           wide(1 << level),
-          high(kBlocks >> level),
+          high(kPatches >> level),
           pitch(high + (target::kWarp >> level)) {}
 
     CUSCAN_DEVICE uint32* column(int number) const { return words + (number % 4 * wide + number / 4) * pitch; }
@@ -57,25 +57,25 @@ struct FlagTile {
         uint32 rows[kEach][4];
         CUSCAN_UNROLL
         for (int i = 0; i < kEach; ++i) {
-            const int block = target::thread_index() + i * kThreads;
-            const int64 column = across + block % wide * 4, row = along + (block >> level) * 4;
+            const int patch = target::thread_index() + i * kThreads;
+            const int64 first = across + patch % wide * 4, row = along + (patch >> level) * 4;
             CUSCAN_UNROLL
             for (int j = 0; j < 4; ++j) {
                 rows[i][j] = 0;
-                if (column < of.across.size && row + j < of.along.size)
-                    rows[i][j] = four_flags(from + column * of.across.from + (row + j) * of.along.from, of.across.from,
-                                            of.across.size - column, lowest, end);
+                if (first < of.across.size && row + j < of.along.size)
+                    rows[i][j] = four_flags(from + first * of.across.from + (row + j) * of.along.from, of.across.from,
+                                            of.across.size - first, lowest, end);
             }
         }
         CUSCAN_UNROLL
         for (int i = 0; i < kEach; ++i) {
-            const int block = target::thread_index() + i * kThreads;
+            const int patch = target::thread_index() + i * kThreads;
             CUSCAN_UNROLL
             for (int c = 0; c < 4; ++c) {
                 uint32 word = 0;
                 CUSCAN_UNROLL
                 for (int j = 0; j < 4; ++j) word |= (rows[i][j] >> 8 * c & 255) << 8 * j;
-                column(block % wide * 4 + c)[block >> level] = word;
+                column(patch % wide * 4 + c)[patch >> level] = word;
             }
         }
     }
@@ -99,15 +99,15 @@ struct FlagTile {
     }
 };
 
-template <int kThreads, int kBlocks>
+template <int kThreads, int kPatches>
 CUSCAN_DEVICE void copy_flags(const char* given, char* copy, const FlagCopy& of) {
-    using Tile = FlagTile<kThreads, kBlocks>;
+    using Tile = FlagTile<kThreads, kPatches>;
     struct Shared {
         uint32 words[Tile::kWords];
     };
     target::wait_for_previous_kernel();
     target::allow_next_kernel();
-    const Tile tile(target::shared_memory<Shared>().words, int(of.wide));
+    const Tile tile(target::shared_memory<Shared>().words, int(of.level));
     uint32 rest = target::block_index();
     const auto next = [&](uint64 count) {
         const uint32 number = rest % uint32(count);
