@@ -111,6 +111,7 @@ SPILLS = {
     ("tiles-odd", 8): 64,
     ("rows-long", 8): 96,
     ("strips-shared", 2): 60,  # look-back warps
+    ("strips-unaligned", 2): 16,  # 22 warps leave each thread 80 registers
 }
 # The same for sm_100: masked, and not masked.
 SPILLS_100 = {

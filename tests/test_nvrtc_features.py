@@ -66,7 +66,7 @@ FLOAT32_SPILLS = {
     ("recurrence-scalar", "panels-grid"): 8,
     ("keys", "panels-grid"): 16,  # 8 bytes, stored once and loaded once
     ("offsets", "panels-grid"): 16,
-    ("recurrence", "strips-unaligned"): 76,  # look-back warps, whose carries have 16 bytes
+    ("recurrence", "strips-unaligned"): 84,  # look-back warps, whose carries have 16 bytes
     ("recurrence-scalar", "strips-unaligned"): 60,
     ("reset", "strips-unaligned"): 212,
     ("offsets", "strips-unaligned"): 224,

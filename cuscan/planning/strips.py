@@ -36,6 +36,7 @@ PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one wher
 REDUCE_WARPS = 4  # reduce warps where blocks share strips
 FEW_REDUCE_WARPS = 2  # the same where several warps load and carries are wide, so that each warp has enough registers
 NARROW_CARRY = 8  # most bytes of other carries
+FEW_LOOKS = 4  # most looks of architectures whose warps lack registers in any case
 SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
 BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough for all blocks
 BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several tiles
@@ -327,7 +328,8 @@ def _block(
         return None
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
     scan_warps = -(-columns // LANES)
-    reduce_warps = WARPS if own else REDUCE_WARPS if together or carry <= NARROW_CARRY else FEW_REDUCE_WARPS
+    many = together or (carry <= NARROW_CARRY and looks > FEW_LOOKS)
+    reduce_warps = WARPS if own else REDUCE_WARPS if many else FEW_REDUCE_WARPS
     # Two producer warps suffice for pieces of 16 bytes, and leave registers for the other warps of 64 columns.
     producers = 1 if together else PRODUCERS // 2 if apart and flags == NO_FLAGS and scan_warps > 1 else PRODUCERS
     totals += scan_warps * LANES
