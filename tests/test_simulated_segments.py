@@ -230,7 +230,7 @@ def flags_in_tiles() -> list[Case]:
         beside("whole_rows-slabs", "thin-backwards", segments="reset-thin", call=reverse),
         beside("whole_rows-slabs", "carry", "max", segments="reset", carry="both"),
         beside("whole_rows-slabs", "odd", call={"mask": odd_mask("whole_rows-slabs")}, seeds=2),
-        beside("whole_rows-low", "offsets", segments="offsets-random"),
+        beside("whole_rows-low", "mask", masked=True),
         beside("whole_rows-low", "offsets-backwards", "max", segments="offsets", masked=True, call=reverse),
         beside("whole_rows-words", "mask", "max", "uint8", masked=True),
     ]
