@@ -621,6 +621,25 @@ def test_bulk_copies_move_long_segments_where_the_gpu_has_them():
     assert in_bulk(5000, H200) == [0, 0]  # rows of panels have 160 bytes
 
 
+@pytest.mark.parametrize(
+    ("dtype", "rows", "meet"),
+    [
+        ("float16", (32, 2), True),
+        ("float32", (64, 2), True),
+        ("uint8", (64, 4), True),
+        ("float16", (31, 2), False),  # rows of 124 bytes begin in all banks
+        ("float32", (8, 8), False),  # the threads of a row read different banks
+        ("float32", (4, 2), False),  # rows are short
+    ],
+)
+def test_batch_rows_lie_apart_where_their_threads_would_meet_in_a_bank(dtype, rows, meet):
+    made = planned(view((2**16, *rows), dtype), axis=1, dtype=dtype)
+    for array in beside(made)[2][:2]:
+        row = rows[0] * rows[1] * ALL_DTYPES[dtype].itemsize
+        assert dense(array) == (2 if meet else 3)
+        assert array[3] // 16 % 2 == 1 if meet else array[3] == row
+
+
 def test_shared_panels_move_whole_rows_in_bulk_but_no_parts_of_rows():
     def in_bulk(shape, target=H200):
         made = in_panels(view(shape), axis=0, mask=view(shape, "bool"), target=target)

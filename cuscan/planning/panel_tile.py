@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from cuscan.order import COLUMNS, PAIRED_SECTION, SECTOR
 from cuscan.planning.assemble import even_part, round_up
 from cuscan.planning.crossing import Sides, reach
+from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
@@ -18,6 +20,8 @@ PIECE = 16  # bytes of one copy
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
 SPLIT = 1 << 9  # the same: each thread row's steps are a segment, with a gap before the next
 RECIPROCAL_BITS = 20  # as in struct Pieces
+MEETING = 4  # most threads that meet in a bank, by the columns of a batch row; with more, there are gaps between rows
+MEETING_BYTES = 64  # of such a row, least
 LANES = 32  # lanes of the warp that combines the totals of a column's thread rows
 WIDE_STATE = 8  # bytes of a state, beyond which a thread takes twice the registers
 SECTION_LEVELS = (PAIRED_SECTION - 1).bit_length()  # levels of units in a section
@@ -208,8 +212,9 @@ def _array(
 
     A tile has `extents` of its `sizes`, and the last column of a row lacks `lacking` bytes. A segment is what the tile
     has of the array's fastest axis, and of the next axes as long as they follow without gaps or, with `gaps`, with
-    small ones. Where these are the columns and then the steps, and there are several of `rows` thread rows, a segment
-    is what one of these reads, and there are gaps between them.
+    small ones; but not of batch rows whose threads would meet in a bank. Where these are the columns and then the
+    steps, and there are several of `rows` thread rows, a segment is what one of these reads, and there are gaps between
+    them.
 
     Returns:
         The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array and
@@ -239,7 +244,8 @@ def _array(
     whole = True  # whether the segment covers the full size of each of its axes
     split, gapped = 0, False
     for a in order:
-        follows = whole and segment <= steps[a] <= reach(segment, gaps)
+        meets = a == OUTER and fastest == COLUMN and dense == 2 and _meet(steps[a], extents[COLUMN])
+        follows = whole and not meets and segment <= steps[a] <= reach(segment, gaps)
         gapped = gapped or (follows and steps[a] != segment)
         if a == STEP and fastest == COLUMN and dense == 1 and follows and rows > 1:
             split = _split_row(steps[a], steps_of_thread)
@@ -262,7 +268,7 @@ def _array(
             modulus = SECTOR if fastest == COLUMN and 0 < in_bulk <= segment else PIECE
             least = end + modulus - 1
             pitch = least + (steps[a] - least) % modulus
-            if fastest != COLUMN and pitch // PIECE % 2 == 0:
+            if (meets or fastest != COLUMN) and pitch // PIECE % 2 == 0:
                 pitch += PIECE
             pitches[a] = pitch
             end += (extents[a] - 1) * pitch
@@ -273,6 +279,11 @@ def _array(
         pitches[STEP], pitches[THREAD_ROW] = -pitches[STEP], -pitches[THREAD_ROW]
     moves = SPLIT | IN_BULK if split else IN_BULK if 0 < in_bulk <= segment else 0
     return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment + gap, segments, gapped
+
+
+def _meet(row: int, columns: int) -> bool:
+    """Return whether many threads that read neighbouring batch rows, of `row` bytes and few columns, meet in a bank."""
+    return row >= MEETING_BYTES and math.gcd(row // WORD_BYTES, LANES) > MEETING * columns
 
 
 def _split_row(step: int, steps: int) -> int:

@@ -12,6 +12,7 @@ from cuscan.order import COLUMNS, LANES
 from cuscan.planning.accesses import STILL, accesses_of, goes_back
 from cuscan.planning.assemble import assemble, batch_of, check_tickets, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
+from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
 from cuscan.planning.tuning import (
     LINE_BYTES,
@@ -60,7 +61,6 @@ LONG = 8  # tiles of a strip, least, if rows are not aligned or arrays lie along
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
 FEW_STRIPS = 1, 8  # most strips per block with a mask, and with segments alone: with more, panels are faster
-WORD_BYTES = 4  # bytes of a bank of shared memory
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
