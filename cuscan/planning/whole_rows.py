@@ -10,8 +10,8 @@ from cuscan.order import COLUMNS, LANES, PAIRED_SECTION
 from cuscan.planning.accesses import accesses_of
 from cuscan.planning.assemble import assemble, batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import ScanPlan, Target
+from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
-from cuscan.planning.strips import WORD_BYTES
 from cuscan.planning.tuning import LINE_BYTES, LINE_WORDS, VECTOR_BYTES, WHOLE_COLUMNS, WHOLE_TILE_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
