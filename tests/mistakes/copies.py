@@ -16,18 +16,13 @@ def mistake(name: str, kind: Kind, old: str, new: str) -> Mistake:
 
 MISTAKES = (
     mistake("columns-close-together", Kind.PLACE, "if (count >= 4 && step == 1)", "if (count >= 4)"),
-    mistake("word-before-the-flags", Kind.BOUND, "from - beyond >= lowest && ", ""),
-    mistake("word-behind-the-flags", Kind.BOUND, " && from - beyond + 8 <= end", ""),
-    mistake("word-not-aligned", Kind.PLACE, "if (beyond == 0) return", "return"),
     mistake("flag-beyond-the-columns", Kind.BOUND, "if (i < count) flags |=", "flags |="),
     mistake("flags-close-together", Kind.PLACE, "(from + i * step)", "(from + i)"),
     mistake("rows-beyond-the-flags", Kind.BOUND, " && row + j < of.along.size", ""),
-    mistake("columns-beyond-the-flags", Kind.BOUND, "first < of.across.size && ", ""),
     mistake("not-transposed", Kind.ORDER, "rows[i][j] >> 8 * c & 255", "rows[i][c] >> 8 * j & 255"),
     mistake("a-column-of-another-block", Kind.PLACE, "number % 4 * wide + number / 4", "number / 4 * wide"),
     mistake("store-beyond-the-rows", Kind.BOUND, "if (at >= 0 && at + 4 <= count)", "if (at >= 0)"),
     mistake("store-before-the-rows", Kind.BOUND, "if (at >= 0 && at + 4 <= count)", "if (at + 4 <= count)"),
-    mistake("store-not-aligned", Kind.PLACE, "int at = 4 * lane - beyond", "int at = 4 * lane"),
     mistake("column-not-stored", Kind.LOST, "c += kThreads / target::kWarp", "c += 2 * kThreads / target::kWarp"),
     mistake("stores-before-the-tile-is-there", Kind.WAIT, "    target::sync_block();\n", ""),
     mistake("reads-before-the-previous-kernel", Kind.WAIT, "    target::wait_for_previous_kernel();\n", ""),
