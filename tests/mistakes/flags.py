@@ -25,7 +25,7 @@ CALLS = (
     Case("flags-of-bytes", "max", (1100, 64), 0, draw=draws("uint8"), masked=True, segments="reset", units=None),
     Case("flags-words", "max", (1100, 64), 0, draw=draws("uint8"), masked=True, units=None),
     Case("flags-thin-backwards", "add", (2, 601, 17), 1, segments="reset-thin", units=None, call={"reverse": True}),
-    Case("flags-bits", "add", (600, 300), 0, segments="offsets-random", units=None),
+    Case("flags-bits", "add", (600, 300), 0, masked=True, segments="offsets-random", units=None),
     Case("flags-bits-of-units", "max", (4500, 2), 0, segments="offsets-random", units=None),
 )
 
