@@ -138,17 +138,17 @@ class Gpu(NumPyLibrary):
 
     def launch_before(self, config, kernel):
         def launch(blocks, threads, shared_bytes, stream, table):
-            given, bits, words = (ctypes.c_void_p * 3).from_address(table)
+            given, written, words = (ctypes.c_void_p * 3).from_address(table)
             with self.lock:
-                starts = self.starts if config.family == "segment_starts" else self.copies
-                starts.append((self.current_device, stream, [at(given), at(bits)]))
+                launches = self.starts if config.family == "segment_starts" else self.copies
+                launches.append((self.current_device, stream, [at(given), at(written)]))
                 schedule = simulator.Schedule.of(
                     len(self.starts), simulator.new_workspace(16), shared_bytes=shared_bytes
                 )
                 message = kernel(
                     ctypes.byref(schedule),
                     *(blocks, threads),
-                    *(ctypes.c_void_p(at(place)) for place in (given, bits)),
+                    *(ctypes.c_void_p(at(place)) for place in (given, written)),
                     ctypes.c_void_p(words),
                 )
             assert message is None, message

@@ -57,10 +57,11 @@ def test_flags_that_overlap_or_fill_much_memory_are_not_copied():
         assert roles(view((1024, length)), view((1024, length), "bool", (1, 1024))) == found
 
 
-def test_without_elements_nothing_is_copied():
-    x, flags = np.ones((2048, 2048, 0)), np.ones((2048, 0, 2048), bool).transpose(0, 2, 1)
-    made = cuscan.explain(cuscan.cumsum, x, axis=1, mask=flags, arch=90)
-    assert made.preparations == [] and made.workspace_bytes == 0
+def test_without_elements_nothing_precedes_the_scan():
+    x, flags = np.ones((2048, 2048, 0)), np.ones((0, 2048, 2048), bool).T
+    for given in ({"mask": flags}, {"offsets": np.array([0, 7, 2048])}):
+        made = cuscan.explain(cuscan.cumsum, x, axis=1, arch=90, **given)
+        assert made.preparations == [] and made.workspace_bytes == 0
 
 
 def test_the_scan_is_that_of_flags_in_the_order_of_the_values():

@@ -35,7 +35,7 @@ def often(names: Iterable[Any], *chosen: Any) -> list[Any]:
 
 @pytest.mark.parametrize(("columns", "has_spans"), [(4, False), (8, True)])
 def test_blocks_stay_in_long_strips_without_spans(columns: int, has_spans: bool) -> None:
-    """Two strips of 202 batches: blocks take pieces of their own strip, then of the other, by a counter per strip.
+    """Two strips of 202 or 403 batches: blocks take pieces of their own strip, then of the other, by a counter each.
 
     With totals of spans, strips are abreast, without counters.
     """

@@ -35,7 +35,6 @@ from cuscan.words import command_of
 check_version("cupy", cupy.__version__)
 
 Result = TypeVar("Result")
-_APART = 256  # alignment in bytes of what several launches write
 Place = tuple[int, int]  # the index of an address, and a number of bytes to add to it
 
 current_device = cupy.cuda.runtime.getDevice
@@ -295,6 +294,7 @@ _targets: dict[int, Target] = {}
 _lent: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 _lent_lock = threading.Lock()
 _NO_NUMBERS: tuple[bytes, ...] = ()
+_APART = 256  # alignment in bytes of what the launches before a scan write
 _NO_LOCK = contextlib.nullcontext()
 _this_thread = _Thread()
 

@@ -98,8 +98,7 @@ def make_source(config: AnyConfig) -> str:
             family=config.family,
             block=config.block,
             blocks_per_sm=config.blocks_per_sm,
-            written="cuscan::uint32" if isinstance(config, StartsConfig) else "char",
-            sizes=sizes_struct(config),
+            **types_before(config),
             function=_function(config),
         )
     fields = _literals(config)
@@ -121,9 +120,11 @@ def make_source(config: AnyConfig) -> str:
     )
 
 
-def sizes_struct(config: StartsConfig | CopyConfig) -> str:
-    """Return the name of the struct that a launch before a scan takes."""
-    return "Segmentation" if isinstance(config, StartsConfig) else "FlagCopy"
+def types_before(config: StartsConfig | CopyConfig) -> dict[str, str]:
+    """Return the C++ types of what a launch before a scan writes, and of the sizes that it takes."""
+    if isinstance(config, StartsConfig):
+        return {"written": "cuscan::uint32", "sizes": "Segmentation"}
+    return {"written": "char", "sizes": "FlagCopy"}
 
 
 def _function(config: StartsConfig | CopyConfig) -> str:

@@ -60,7 +60,7 @@ MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips o
 LONG = 8  # tiles of a strip, least, if rows are not aligned or arrays lie along, and there are strips for all blocks
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
-FEW_STRIPS = 1, 8  # most strips per block with a mask, and with segments alone: with more, panels are faster
+FEW_STRIPS, FEW_MASKED = 8, 1  # most strips per block with segments, and with a mask: with more, panels are faster
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
@@ -224,7 +224,7 @@ def _flat(
 
 
 def _few_strips(request: ScanRequest) -> int:
-    return FEW_STRIPS[request.mask is None]
+    return FEW_STRIPS if request.mask is None else FEW_MASKED
 
 
 def _flat_rows(column: Dimension, sizes: tuple[int, ...]) -> int:

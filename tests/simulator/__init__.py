@@ -32,7 +32,7 @@ from unittest import mock
 import numpy as np
 from kept import FOLDER, included, kept, one_at_a_time, version_of
 
-from cuscan.compile.source import entry_name, headers, make_source, sizes_struct
+from cuscan.compile.source import entry_name, headers, make_source, types_before
 from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.kept import Table
 from cuscan.operators import Monoid
@@ -99,8 +99,7 @@ extern "C" const char* launch(const simulator::Schedule* schedule, unsigned bloc
 def launcher(config: AnyConfig) -> str:
     """C++ that launches a configuration's kernel. A scan gets its arrays as a table of addresses for each launch."""
     if not isinstance(config, Config):
-        written = "cuscan::uint32" if config.family == "segment_starts" else "char"
-        return _BEFORE_LAUNCHER.format(entry=entry_name(config), sizes=sizes_struct(config), written=written)
+        return _BEFORE_LAUNCHER.format(entry=entry_name(config), **types_before(config))
     places = [(f"arrays[{i}]", operand) for i, operand in enumerate(config.operands) if operand.present]
     arrays = ", ".join(f"*(const cuscan::{operand.type}*){at}" if operand.by_value else at for at, operand in places)
     return _LAUNCHER.format(
