@@ -37,7 +37,7 @@ from cuscan.order import COLUMNS, PAIRED_SECTION, Order
 from cuscan.planning import config, make_plan, tiles
 from cuscan.planning.config import Target
 from cuscan.planning.hardware import SHARED_RESERVED
-from cuscan.planning.walks import SPAN_LOOKS, batches_of_span, looks_of_span
+from cuscan.planning.walks import SPAN_LOOKS, has_nodes, looks_of_walk, span_of_walk, totals_of_walk
 from cuscan.request.layout import order_of
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -866,9 +866,11 @@ def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
         assert made.config.shared_bytes + SHARED_RESERVED <= H200.shared_bytes
         carry = {"int16": 1, "float32": 2, "float64": 2}[dtype]
         span = constants["LookBackWarps"] * constants["Looks"] << (32 // columns).bit_length() - 1  # batches
-        assert constants["HasSpans"] == (columns > 4)
-        spans = -(-batches // span) if constants["HasSpans"] else 0
+        section = 4096 * 256 // constants["Rows"] // constants["Batch"]
+        assert (span**2 <= section) == (columns > 4)
+        spans = batches // span if columns > 4 else 0
         totals = [whole_lines(2 * number * columns * carry) for number in (batches, spans)]
+        assert batches < section  # and nodes of level 2 have as many batches, or more
         assert made.workspace_words == 16 + sum(totals)  # counters of strips precede them
 
 
@@ -904,7 +906,7 @@ def test_strips_are_a_blocks_own_where_they_are_enough():
     assert (own.config.grid, own.grid, own.workspace_words) == (False, 132, 0)
     assert (shared.config.grid, shared.grid) == (True, 132)
     assert dict(own.config.constants)["Columns"] == 64 and dict(shared.config.constants)["Columns"] == 32
-    batches, spans = 128, 8  # of two units, and of 16 batches
+    batches, spans = 128, 8  # of two units, and of 16 batches: there are too few for nodes of 256 of them
     assert shared.workspace_words == 16 + 256 * 2 * (batches + spans)  # counters of strips precede them
 
 
@@ -1154,18 +1156,34 @@ def test_a_value_that_stands_still_is_not_in_whole_rows(strides, reverse):
     assert planned(view((4096, 33)), axis=0, reverse=reverse).config.family == "whole_rows"
 
 
-def test_a_section_has_whole_spans_of_spans():
-    """Otherwise there are none."""
-    most, seen = PAIRED_SECTION, set()
-    for columns, warps, looks, rows in itertools.product(
-        range(2, 33), (1, 2, 4, 8), (1, 2, 4, 8), [64 << level for level in range(8)]
+def test_a_section_has_room_for_a_span_of_spans_where_nodes_have_totals():
+    """A walk then looks at as many totals together as there is room for."""
+    seen = set()
+    for columns, warps, looks, units in itertools.product(
+        range(2, 33), (1, 2, 4, 8), (2, 4, 8), [1 << level for level in range(6)]
     ):
-        found, units = looks_of_span(columns, warps, looks, rows), max(rows // COLUMNS.unit, 1)
-        larger = 2 * found or 1
-        seen.add(found)
-        assert batches_of_span(columns, warps, found) ** 2 * units <= most
-        assert larger > max(looks, SPAN_LOOKS) or batches_of_span(columns, warps, larger) ** 2 * units > most
-    assert seen == {0, 1, 2, 4, 8}
+        found = looks_of_walk(columns, warps, looks, carry=8, warps=20, units=units)
+        span, more = span_of_walk(columns, warps, found), span_of_walk(columns, warps, 2 * found)
+        seen.add((found, has_nodes(span, units)))
+        if has_nodes(span, units):
+            assert span**2 * units <= PAIRED_SECTION
+            assert found >= max(looks, SPAN_LOOKS) or more**2 * units > PAIRED_SECTION
+        else:
+            assert found == looks and span_of_walk(columns, warps, 1) ** 2 * units > PAIRED_SECTION
+    assert seen == {(1, True), (2, True), (4, True), (8, True), (2, False), (4, False), (8, False)}
+
+
+@pytest.mark.parametrize(
+    ("batches", "span", "units", "numbers"),
+    [
+        (5000, 16, 2, (5000, 312, 19, 2)),  # the 2,048 batches of a section are eight nodes of 256
+        (2048, 8, 2, (2048, 256, 32, 4, 1)),
+        (2047, 8, 2, (2047, 255, 31, 3, 0)),
+        (5000, 64, 2, (5000,)),  # of 32 spans a section has no totals, nor have they
+    ],
+)
+def test_whole_nodes_and_sections_have_totals(batches, span, units, numbers):
+    assert totals_of_walk(batches, span, units) == numbers
 
 
 def test_looks_that_travel_together_are_as_many_as_there_are_registers():

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 import pytest
 import simulator
 from feature_cases import twin
-from simulator import CODE, Memory, Simulation, assert_same, new_workspace, prepare, small_spans, small_units
+from simulator import (
+    CODE,
+    Memory,
+    Simulation,
+    assert_same,
+    new_workspace,
+    prepare,
+    small_sections,
+    small_spans,
+    small_units,
+)
 
 import cuscan
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.planning.config import HEADER_BYTES, Access, Target
+from cuscan.planning.walks import totals_of_walk
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -33,57 +44,78 @@ def often(names: Iterable[Any], *chosen: Any) -> list[Any]:
     return [name if name in chosen else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
-@pytest.mark.parametrize(("columns", "has_spans"), [(4, False), (8, True)])
-def test_blocks_stay_in_long_strips_without_spans(columns: int, has_spans: bool) -> None:
-    """Two strips of 202 or 403 batches: blocks take pieces of their own strip, then of the other, by a counter each.
+@pytest.mark.parametrize("few", [False, True])
+def test_blocks_stay_in_strips_of_many_sections(few: bool) -> None:
+    """Two strips of two sections: blocks take pieces of their own strip, then of the other, by a counter each.
 
-    With totals of spans, strips are abreast, without counters.
+    Where strips have few sections, they are abreast, without counters.
     """
-    value = np.random.default_rng(0).integers(-9, 9, (2, 402 * 256 + 8, columns)).astype(np.float32)
+    value = np.random.default_rng(0).integers(-9, 9, (2, 402 * 256 + 8, 4)).astype(np.float32)
     little = Target(90, 4, cluster=0, shared_bytes=24 * 1024)  # so tiles have few rows
     simulation = prepare(value, "add", axis=1, target=little)
     plan, constants = simulation.plan, dict(simulation.plan.config.constants)
-    assert plan.config.family == "strips" and constants["Columns"] == columns and constants["HasSpans"] == has_spans
-    assert value.shape[1] > 200 * constants["Batch"] * constants["Rows"]
+    assert plan.config.family == "strips" and constants["Columns"] == 4
+    batches = -(-value.shape[1] // (constants["Batch"] * constants["Rows"]))
+    code = CODE.broken("batches.cuh", "kFew = kHasNodes ? 2 * kEach * kBatches : 200", f"kFew = {batches - (not few)}")
     workspace = new_workspace(plan.workspace_bytes)
     for seed in (1, 2):
-        assert_same(simulation.run(seed, workspace=workspace), np.cumsum(value, 1))
+        assert_same(simulation.run(seed, workspace=workspace, code=code), np.cumsum(value, 1))
     counters = workspace.array[HEADER_BYTES // 4 :][:4].view(np.uint64)
-    taken = counters % 2**32 >= 202
-    assert not taken.any() if has_spans else taken.all()  # all pieces of both strips
+    taken = counters % 2**32 >= batches
+    assert not taken.any() if few else taken.all()  # all pieces of both strips
 
 
-# Shape, columns that are scanned, axis, operator, and whether spans are small.
-CHAINS_OF_SPANS: dict[str, tuple[tuple[int, ...], int, int, Any, bool]] = {
-    "sums": ((40 * 512 + 7, 24), 20, 0, "add", True),
-    "sums-abreast": ((2, 34 * 512 + 300, 24), 20, 1, "add", True),
-    "wide-carries": ((40 * 512 + 7, 17), 17, 0, LINEAR_RECURRENCE, True),
-    "wide-carries-apart": ((2, 34 * 512 + 300, 24), 20, 1, LINEAR_RECURRENCE, True),
-    "whole-spans": ((32 * 512, 24), 20, 0, "add", True),
-    "real-tuning": ((100 * 512, 17), 17, 0, LINEAR_RECURRENCE, False),
+class Chain(NamedTuple):
+    """Columns whose walks go up and down several levels of totals."""
+
+    shape: tuple[int, ...]
+    columns: int  # that are scanned
+    axis: int
+    op: Any
+    span: int  # totals that a walk looks at together
+    levels: tuple[int, ...]  # how many totals are published at each of them, in a strip
+    sections: bool = False  # of 64 units
+
+
+CHAINS = {
+    "sums": Chain((40 * 512 + 7, 24), 20, 0, "add", 4, (41, 10, 2, 0, 0, 0, 0)),
+    "sums-abreast": Chain((2, 34 * 512 + 300, 24), 20, 1, "add", 4, (35, 8, 2, 0, 0, 0, 0)),
+    "wide-carries": Chain((40 * 512 + 7, 17), 17, 0, LINEAR_RECURRENCE, 4, (41, 10, 2, 0, 0, 0, 0)),
+    "wide-carries-apart": Chain((2, 34 * 512 + 300, 24), 20, 1, LINEAR_RECURRENCE, 4, (35, 8, 2, 0, 0, 0, 0)),
+    "whole-spans": Chain((32 * 512, 24), 20, 0, "add", 4, (32, 8, 2, 0, 0, 0, 0)),
+    "real-tuning": Chain((100 * 512, 17), 17, 0, LINEAR_RECURRENCE, 16, (100, 6, 0, 0)),
+    "sections": Chain((100 * 512 + 7, 24), 20, 0, "add", 4, (101, 25, 6, 3), sections=True),
+    "sections-abreast": Chain((2, 70 * 512, 24), 20, 1, LINEAR_RECURRENCE, 4, (70, 17, 4, 2), sections=True),
+    "sections-without-nodes": Chain((100 * 512 + 7, 12), 12, 0, "add", 32, (51,), sections=True),
 }
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("name", often(CHAINS_OF_SPANS, "sums", "wide-carries", "real-tuning"))
-def test_spans_of_batches_and_spans_of_spans(name: str, reverse: bool) -> None:
-    """A walk goes down several rows of spans, each with the initial value or earlier rows before it."""
-    shape, columns, axis, op, small = CHAINS_OF_SPANS[name]
+@pytest.mark.parametrize("name", often(CHAINS, "sums", "wide-carries", "real-tuning", "sections"))
+def test_totals_of_batches_of_nodes_and_of_sections(name: str, reverse: bool) -> None:
+    """A walk goes down the levels of totals, with the initial value or earlier sections before it."""
+    chain = CHAINS[name]
     rng, initial = np.random.default_rng(3), 0.5 if reverse else None
-    value = rng.standard_normal(shape).astype(np.float32)[..., :columns]
-    values = value if op == "add" else (rng.uniform(0.9, 1, shape).astype(np.float32)[..., :columns], value)
-    with small_spans() if small else contextlib.nullcontext():
-        target = Target(90, 4, cluster=0)
-        simulation = prepare(values, op, axis=axis, reverse=reverse, initial=initial, target=target)
-    constants = dict(simulation.plan.config.constants)
-    assert simulation.plan.config.family == "strips" and constants["HasSpans"] and constants["ScanWarps"] == 1
-    span = constants["LookBackWarps"] * (32 // columns) * constants["Looks"]
-    batches = -(-shape[axis] // (constants["Rows"] * constants["Batch"]))
-    assert (span, batches // span**2) == ((4, 2) if small else (16, 0)) and batches > 4 * span
-    expected = twin(simulation, initial)
-    for seed in (1, 2):
-        for result, wanted in zip(simulation.run_all(seed), expected, strict=True):
-            assert_same(result, wanted)
+    value = rng.standard_normal(chain.shape).astype(np.float32)[..., : chain.columns]
+    values: Any = value
+    if chain.op == LINEAR_RECURRENCE:
+        values = rng.uniform(0.9, 1, chain.shape).astype(np.float32)[..., : chain.columns], value
+    with (
+        small_spans() if chain.span == 4 else contextlib.nullcontext(),
+        small_sections() if chain.sections else contextlib.nullcontext(CODE) as code,
+    ):
+        simulation = prepare(
+            values, chain.op, axis=chain.axis, reverse=reverse, initial=initial, target=Target(90, 4, cluster=0)
+        )
+        constants = dict(simulation.plan.config.constants)
+        assert simulation.plan.config.family == "strips" and constants["ScanWarps"] == 1
+        assert constants["LookBackWarps"] * (32 // chain.columns) * constants["Looks"] >= chain.span
+        rows = constants["Rows"] * constants["Batch"]
+        assert totals_of_walk(-(-chain.shape[chain.axis] // rows), chain.span, rows // 256) == chain.levels
+        expected = twin(simulation, initial)
+        for seed in (1, 2):
+            for result, wanted in zip(simulation.run_all(seed, code=code), expected, strict=True):
+                assert_same(result, wanted)
 
 
 STILL: dict[str, tuple[tuple[int, ...], int, int]] = {

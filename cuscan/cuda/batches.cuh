@@ -2,21 +2,24 @@
 // strip. It publishes the total of the batch, and folds the totals of earlier batches of the strip to compute what
 // precedes its own.
 //
-// A BatchWalk goes down kColumns neighbouring columns. Its kWarps warps look at a span of batches at once: each warp at
-// a window of the span, each lane at kEach consecutive batches in one column. So batches are combined in pairs within
-// a lane, then between lanes, then between warps, through shared memory.
+// A BatchWalk goes down kColumns neighbouring columns. Its kWarps warps look at a span of kSpan totals at once: each
+// warp at a window of the span, each lane at kEach consecutive totals in one column. So totals are combined in pairs
+// within a lane, then between lanes, then between warps, through shared memory.
 //
-// Without kHasSpans, a walk takes all earlier batches, and no block waits for more than one step through memory. With
-// kHasSpans, the block that has the last batch of a span publishes the total of the span, too. A walk takes the totals
-// of spans, kSpan of them at once, and then those of the batches of its own span. So it takes few steps wherever it
-// begins, and no block waits for more than two steps through memory.
+// With kHasNodes, the batches of a section are the leaves of a tree: kSpan of them make a node of level 1, kSpan of
+// those a node of level 2, and so on up to the section. The block that has the last batch of a node publishes the total
+// of the node, too. A walk takes the totals of earlier sections, then those of the nodes beside its own at each level,
+// from the highest one down, and those of the batches beside its own at last. So it takes a step through memory for
+// each level wherever it begins, all but the last one while its batch still loads.
+//
+// Where a section has less than kSpan spans, a walk takes all earlier batches, and no block waits for more than one
+// step.
 #pragma once
 #include "column_chain.cuh"
 
 namespace cuscan {
 
-template <class Carry, class CarryOp, int kColumns, uint32 kBatchUnits, int kWarps, int kLooks, bool kHasSpans,
-          bool kHasInitial>
+template <class Carry, class CarryOp, int kColumns, uint32 kBatchUnits, int kWarps, int kLooks, bool kHasInitial>
 class BatchWalk {
     static constexpr int least(int a, int b) { return a < b ? a : b; }
     static constexpr int kWords = Published<Carry>::kWords;
@@ -25,23 +28,25 @@ class BatchWalk {
         least(1 << levels_of(target::kWarp / kColumns), kBatches / kWarps);      // lanes of a column
     static constexpr int kEach = least(kLooks, kBatches / (kWarps * kEntries));  // totals that a lane looks at
     static constexpr uint32 kWindow = kEach * kEntries, kSpan = kWarps * kWindow;
-    static constexpr uint32 kPassed = kHasSpans ? kSpan * kSpan : kSpan;  // batches that the walk passes at once
-    static_assert(!kHasSpans || (kEach == kLooks && kSectionUnits % (kPassed * kBatchUnits) == 0),
-                  "planning/strips.py computes the size of the table of spans");
+    static constexpr int levels(uint32 number) { return number > kSpan ? 1 + levels(number / kSpan) : 1; }
+    static constexpr uint32 top(uint32 number) { return number > kSpan ? top(number / kSpan) : number; }
+    static constexpr bool kHasNodes = kSpan * kSpan <= kBatches;
+    static constexpr int kLevels = levels(kBatches);  // of a section's tree
+    static constexpr uint32 kTop = top(kBatches);     // nodes of the highest level in a section
     using Looks = PairedFold<CarryOp, levels_of(kEach), Carry>;
     using Lanes = PairedLanes<CarryOp, kEntries, Carry, kColumns>;
     using Windows = PairedFold<CarryOp, levels_of(kWarps), Carry>;
-    using Passed = SectionCarry<Carry, CarryOp, kPassed * kBatchUnits, kHasInitial>;
+    using Passed = SectionCarry<Carry, CarryOp, kSpan * kBatchUnits, kHasInitial>;
 
 public:
-    // The most batches of a strip with which a walk may begin anew at each batch.
-    static constexpr uint32 kFew = kHasSpans ? 8 * kPassed : 200;
-    // Totals of the windows, or what precedes a span, in two buffers that take turns.
+    // The most batches of a strip with which a walk may begin anew at each batch: it passes sections in two steps.
+    static constexpr uint32 kFew = kHasNodes ? 2 * kEach * kBatches : 200;
+    // Totals of the windows, or what precedes a node, in two buffers that take turns.
     struct Exchange {
         Carry total[2][kWarps][kColumns];
     };
-    // What precedes a batch. `here` is true in some lanes of one of the warps; there `carry` is what precedes the batch
-    // in the lane's column, if there is an earlier batch or an initial value.
+    // What precedes a batch, or a node. `here` is true in some lanes of one of the warps; there `carry` is what
+    // precedes it in the lane's column, if there is an earlier one or an initial value.
     struct Found {
         bool here;
         Carry carry;
@@ -53,26 +58,56 @@ public:
     CUSCAN_DEVICE int column() const { return lane_ % kColumns; }
     // Called where a block comes to another strip: the walk begins with its first batch.
     CUSCAN_DEVICE void begin(const Carry& initial) {
-        number_ = 0;
-        passed_.begin(sections_, initial);
+        if constexpr (kHasNodes)
+            section_ = 0, before_section_ = initial;
+        else
+            number_ = 0, passed_.begin(sections_, initial);
     }
-    // Called by all warps of the walk, for batches of the strip in ascending order. `chain`: the chain of the lane's
-    // column.
-    CUSCAN_DEVICE Found prefix(const TotalsTable<Carry>& batches, const TotalsTable<Carry>& spans, uint64 chain,
-                               uint32 batch) {
-        if constexpr (kHasSpans) return prefix_of_span(batches, spans, chain, batch);
-        return walk(batches, chain, batch);
+    // Called by all warps of the walk, for batches of the strip in ascending order. `batches`: the totals of `number`
+    // batches of each chain; those of nodes follow in memory, level by level. `chain`: the chain of the lane's column.
+    // `wait` returns once the batch itself is complete.
+    template <class Wait>
+    CUSCAN_DEVICE Found prefix(const TotalsTable<Carry>& batches, uint32 number, uint64 chain, uint32 batch,
+                               Wait wait) {
+        if constexpr (kHasNodes) {
+            return descend(batches, number, chain, batch, wait);
+        } else {
+            wait();
+            return walk(batches, chain, batch);
+        }
     }
 
 private:
-    CUSCAN_DEVICE Found prefix_of_span(const TotalsTable<Carry>& batches, const TotalsTable<Carry>& spans, uint64 chain,
-                                       uint32 batch) {
-        const uint32 span = batch / kSpan, place = batch % kSpan;
-        const bool is_last = place == kSpan - 1;
-        const Seen seen = look(batches, chain, batch - place, is_last ? kSpan : place);
-        if (is_last && warp_ == 0 && lane_ < kColumns) spans.publish(span, chain, seen.total);
-        return find(seen, place, Passed::precedes(span),
-                    span == 0 ? passed_.before(0) : of_all(walk(spans, chain, span)));
+    // With totals of nodes: a step for sections, and for each level.
+    template <class Wait>
+    CUSCAN_DEVICE Found descend(const TotalsTable<Carry>& batches, uint32 number, uint64 chain, uint32 batch,
+                                Wait wait) {
+        if (place(batch, 0) == kSpan - 1) {
+            wait();
+            publish_nodes(batches, number, chain, batch);
+        }
+        pass_sections(of_level(batches, number, kLevels), chain, batch / kBatches);
+        Carry before = before_section_;
+        CUSCAN_NO_UNROLL
+        for (int level = kLevels - 1;; --level) {
+            // Once the batch is complete, earlier ones usually are, too; polling sooner would slow other blocks down.
+            if (level == 0) wait();
+            const uint32 place = this->place(batch, level), first = node_of(batch, level) - place;
+            const Seen seen = look(of_level(batches, number, level), chain, first, place, level > 0);
+            const Found found = find(seen, place, kHasInitial || node_of(batch, level + 1) > 0, before);
+            if (level == 0) return found;
+            before = of_all(found);
+        }
+    }
+    // Without totals of nodes: goes down all earlier batches, kSpan of them at once.
+    CUSCAN_DEVICE Found walk(const TotalsTable<Carry>& batches, uint64 chain, uint32 batch) {
+        CUSCAN_NO_UNROLL
+        for (;; ++number_) {
+            const uint32 ahead = batch - number_ * kSpan;
+            const Seen seen = look(batches, chain, number_ * kSpan, ahead < kSpan ? ahead : kSpan);
+            if (ahead < kSpan) return find(seen, ahead, Passed::precedes(number_), passed_.before(number_));
+            passed_.pass(sections_, number_, seen.total);
+        }
     }
     // Neighbouring totals of a table, at most kSpan of them, as a lane sees them.
     struct Seen {
@@ -81,24 +116,62 @@ private:
         Windows windows;
         Carry total;  // of all, if there are kSpan
     };
-    // What precedes totals number `number` of a table.
-    CUSCAN_DEVICE Found walk(const TotalsTable<Carry>& table, uint64 chain, uint32 number) {
+    // The number of the node of a level that contains a batch.
+    static CUSCAN_DEVICE uint32 node_of(uint32 batch, int level) {
+        return level == kLevels ? batch / kBatches : batch >> level * levels_of(kSpan);
+    }
+    // How many nodes of a level make one of the next, and which of them contains a batch.
+    static CUSCAN_DEVICE uint32 children(int level) { return level == kLevels - 1 ? kTop : kSpan; }
+    static CUSCAN_DEVICE uint32 place(uint32 batch, int level) { return node_of(batch, level) & (children(level) - 1); }
+    // The totals of the nodes of a level: batches have level 0, sections kLevels.
+    static CUSCAN_DEVICE TotalsTable<Carry> of_level(TotalsTable<Carry> table, uint32 number, int level) {
         CUSCAN_NO_UNROLL
-        for (;; ++number_) {
-            const uint32 ahead = number - number_ * kSpan;
-            const Seen seen = look(table, chain, number_ * kSpan, ahead < kSpan ? ahead : kSpan);
-            if (ahead < kSpan) return find(seen, ahead, Passed::precedes(number_), passed_.before(number_));
-            passed_.pass(sections_, number_, seen.total);
+        for (int i = 0; i < level; ++i) {
+            table.words = table.end(number);
+            number /= children(i);
+        }
+        return table;
+    }
+    // Publishes the totals of the nodes that end with a batch, from the lowest level on.
+    CUSCAN_DEVICE void publish_nodes(const TotalsTable<Carry>& batches, uint32 number, uint64 chain, uint32 batch) {
+        CUSCAN_NO_UNROLL
+        for (int level = 0; level < kLevels && place(batch, level) == children(level) - 1; ++level) {
+            const uint32 parent = node_of(batch, level + 1), all = children(level);
+            const Seen seen = look(of_level(batches, number, level), chain, node_of(batch, level) - (all - 1), all);
+            const TotalsTable<Carry> next = of_level(batches, number, level + 1);
+            if (kTop == kSpan || level < kLevels - 1) {
+                if (warp_ == 0 && lane_ < kColumns) next.publish(parent, chain, seen.total);
+            } else {  // what precedes total number kTop, a power of two, is one block
+                const Found total = find(seen, all, false, Carry{});
+                if (total.here) next.publish(parent, chain, total.carry);
+            }
+        }
+    }
+    // Folds the totals of sections from left to right, up to section number `end`.
+    CUSCAN_DEVICE void pass_sections(const TotalsTable<Carry>& sections, uint64 chain, uint32 end) {
+        CUSCAN_NO_UNROLL
+        while (section_ < end) {
+            const int count = between(int(end - section_), kEach);
+            Carry total_of[kEach];
+            const uint32 step = uint32(sections.chains) * kWords;
+            await_all(sections.entry(section_, chain), step, sections.epoch, count, total_of, true);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kEach; ++i)
+                if (i < count)
+                    before_section_ = join<CarryOp>(kHasInitial || section_ + i > 0, before_section_, total_of[i]);
+            section_ += count;
         }
     }
     // Called by all warps: waits for `count` totals of a table from number `first` on.
-    CUSCAN_DEVICE Seen look(const TotalsTable<Carry>& table, uint64 chain, uint32 first, uint32 count) {
+    CUSCAN_DEVICE Seen look(const TotalsTable<Carry>& table, uint64 chain, uint32 first, uint32 count,
+                            bool patient = false) {
         const int of_window = between(int(count) - warp_ * int(kWindow), kWindow);
         const int of_lane = between(of_window - entry() * kEach, kEach);
         Carry total_of[kEach];
         if (of_window > 0) {
             const uint64* const words = table.entry(first + warp_ * kWindow + entry() * kEach, chain);
-            await_all(words, uint32(table.chains) * kWords, table.epoch, of_lane, total_of);  // fewer than 2^32 chains
+            const uint32 step = uint32(table.chains) * kWords;  // there are fewer than 2^32 chains
+            await_all(words, step, table.epoch, of_lane, total_of, patient);
         }
         Seen seen;
         Carry total;
@@ -143,8 +216,13 @@ private:
 
     Exchange& exchange_;
     const int warp_, barrier_, lane_;
-    uint32 number_, turn_ = 0;  // how many times the walk has passed kSpan totals; the present buffer
-    Passed passed_;             // what precedes the next of them
+    uint32 turn_ = 0;  // the present buffer
+    // With totals of nodes: how many sections the walk has passed, and what precedes the next one.
+    uint32 section_;
+    Carry before_section_;
+    // Without: how many times the walk has passed kSpan batches, and what precedes the next of them.
+    uint32 number_;
+    Passed passed_;
     typename Passed::Sections sections_;
 };
 

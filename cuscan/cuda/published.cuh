@@ -63,10 +63,14 @@ struct Published {
     }
 };
 
+constexpr uint32 kPatience = 250;  // nanoseconds between two polls for values that are needed later
+
 // Called by a warp: each lane gets the first `count` of its kMost values, `step` words apart, once those of all lanes
-// are published. A lane issues its loads together, and only for missing values: many blocks poll the same words.
+// are published. A lane issues its loads together, and only for missing values: many blocks poll the same words. A
+// warp that is `patient` pauses between them.
 template <class T, int kMost>
-CUSCAN_DEVICE void await_all(const uint64* words, uint32 step, uint32 epoch, int count, T (&value)[kMost]) {
+CUSCAN_DEVICE void await_all(const uint64* words, uint32 step, uint32 epoch, int count, T (&value)[kMost],
+                             bool patient = false) {
     uint64 found[kMost][Published<T>::kWords] = {};
     bool here[kMost];
     CUSCAN_UNROLL
@@ -81,6 +85,7 @@ CUSCAN_DEVICE void await_all(const uint64* words, uint32 step, uint32 epoch, int
             all = all && here[i];
         }
         if (target::ballot(all) == ~0u) return;
+        if (patient) target::pause(kPatience);
     }
 }
 

@@ -241,7 +241,7 @@ CUSCAN_DEVICE uint32 atomic_increment(uint32* address) { return atomicAdd(addres
 CUSCAN_DEVICE uint64 atomic_increment(uint64* address) { return atomicAdd(address, 1ull); }
 CUSCAN_DEVICE void atomic_raise(uint64* address, uint64 least) { atomicMax(address, least); }
 // Back-off between two polls of a word that is not published yet: leaves memory bandwidth to its writer.
-CUSCAN_DEVICE void pause() { __nanosleep(40); }
+CUSCAN_DEVICE void pause(uint32 nanoseconds = 40) { __nanosleep(nanoseconds); }
 CUSCAN_DEVICE void fence() { __threadfence(); }
 
 // ---- asynchronous copies between global and shared memory -----------------------------------------------------------

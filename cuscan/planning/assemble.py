@@ -10,7 +10,6 @@ from cuscan.errors import ScanValueError
 from cuscan.kept import MOST, Table, keep
 from cuscan.planning.accesses import STILL, spans_of
 from cuscan.planning.config import Access, Config, Operand, ScanPlan
-from cuscan.planning.tuning import LINE_WORDS
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
@@ -36,10 +35,6 @@ def assemble(
     cluster: int = 1,
     units: int = 1,
     levels: int = 0,
-    chains: int = 0,
-    strips: int = 0,
-    batches: int = 0,
-    spans: int = 0,
     tickets: bool = False,
     aggregates: int = 0,
     words: int = 0,
@@ -48,18 +43,14 @@ def assemble(
 ) -> ScanPlan:
     """Assemble the plan of a kernel family.
 
-    Blocks share strips in two ways. With `chains`, the carries of so many chains go through the workspace, which has
-    room for a counter of each of `strips` and for tables of `chains` * `batches` and `chains` * `spans` totals. With
-    `tickets`, blocks publish `aggregates` states, or `words` 64-bit words. The arrays `staged` pass through shared
-    memory. `beside` are words of the family's own that follow struct Geometry.
+    With `tickets`, blocks share strips, and publish `aggregates` states, or `words` 64-bit words, in the workspace. The
+    arrays `staged` pass through shared memory. `beside` are words of the family's own that follow struct Geometry.
     """
     kind, index = request.kind, index_dtype(request)
     state, carry = state_bytes(kind, index)
     words = words or aggregates * -(-state // 4)
-    if chains:
-        words = strip_words(strips, chains, batches, spans, carry)
     decided = (
-        *(family, index, chains > 0 or tickets, levels, len(batch), items, state, carry),
+        *(family, index, tickets, levels, len(batch), items, state, carry),
         *(block, blocks_per_sm, shared_bytes, cluster),
     )
     key = kind, accesses, staged, *decided, *constants.values()  # a family always has the same constant names
@@ -189,12 +180,6 @@ def _struct_bytes(sizes: list[int], align: int = 0) -> int:
         step = min(size, align)
         end = -(-end // step) * step + size
     return -(-end // align) * align
-
-
-def strip_words(strips: int, chains: int, batches: int, spans: int, carry: int) -> int:
-    """Return the 64-bit workspace words for shared strips: a counter per strip, and the totals of batches and spans."""
-    words = chains * -(-carry // 4)
-    return round_up(strips, LINE_WORDS) + round_up(words * batches, LINE_WORDS) + round_up(words * spans, LINE_WORDS)
 
 
 def product(dims: tuple[Dimension, ...]) -> int:

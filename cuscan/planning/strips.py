@@ -16,6 +16,7 @@ from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
 from cuscan.planning.tuning import (
     LINE_BYTES,
+    LINE_WORDS,
     STRIP_BYTES,
     STRIP_BYTES_OF_TWO,
     STRIP_STAGES,
@@ -23,7 +24,7 @@ from cuscan.planning.tuning import (
     VECTOR_BYTES,
     idles,
 )
-from cuscan.planning.walks import FEW_COLUMNS, batches_of_span, looks_of_span, looks_of_walk, warps_of_walk
+from cuscan.planning.walks import FEW_COLUMNS, looks_of_walk, span_of_walk, totals_of_walk, warps_of_walk
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
@@ -80,7 +81,7 @@ class Strips(NamedTuple):
     rows: int  # per tile
     number: int  # of strips
     batches: int  # per strip; one if a block has it alone
-    spans: int  # of batches whose totals are published, per strip
+    words: int  # of the workspace
     constants: dict[str, int]
     block: int
     shared_bytes: int
@@ -274,9 +275,17 @@ def _make(
     batches = 1 if own else -(-tiles // taken)
     of_all = with_flags(accesses, len(request.kind.sizes), flags)
     constants, *block = made
-    of_span = batches_of_span(columns // constants["ScanWarps"], constants["LookBackWarps"], constants["Looks"])
-    spans = -(-batches // of_span) if constants["HasSpans"] else 0
-    return Strips(column, batch, of_all, aligned, own, columns, halo, rows, strips, batches, spans, constants, *block)
+    words = 0 if own else _words(constants, strips, batches, state_bytes(request.kind)[1])
+    return Strips(column, batch, of_all, aligned, own, columns, halo, rows, strips, batches, words, constants, *block)
+
+
+def _words(constants: dict[str, int], strips: int, batches: int, carry: int) -> int:
+    """Return the words of the workspace where blocks share strips: a counter of each strip, and tables of totals."""
+    columns, units = constants["Columns"], max(constants["Batch"] * constants["Rows"] // COLUMNS.unit, 1)
+    span = span_of_walk(columns // constants["ScanWarps"], constants["LookBackWarps"], constants["Looks"])
+    of_total = strips * columns * -(-carry // WORD_BYTES)
+    numbers = totals_of_walk(batches, span, units)
+    return round_up(strips, LINE_WORDS) + sum([round_up(of_total * number, LINE_WORDS) for number in numbers])
 
 
 @functools.lru_cache(MOST)
@@ -355,8 +364,8 @@ def _block(
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
     warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
-    most = looks_of_walk(looks, -(-carry // WORD_BYTES), warps)
-    of_spans = 0 if own else looks_of_span(columns // scan_warps, look_back_warps, most, taken * rows)
+    batch_units = max(taken * rows // COLUMNS.unit, 1)
+    of_lane = looks_of_walk(columns // scan_warps, look_back_warps, looks, carry, warps, batch_units)
     constants = {
         "Columns": columns,
         "Halo": halo,
@@ -372,8 +381,7 @@ def _block(
         "Producers": producers,
         "ScanWarps": scan_warps,
         "LookBackWarps": look_back_warps,
-        "Looks": of_spans or most,
-        "HasSpans": int(of_spans > 0),
+        "Looks": of_lane,
         "Batch": taken,
         "Stages": stages,
         "Ahead": ahead,
@@ -570,8 +578,6 @@ def plan_strips(request: ScanRequest, layout: Layout, target: Target, strips: St
         grid=min(strips.number * strips.batches, target.sm_count),
         shared_bytes=strips.shared_bytes,
         units=-(-layout.axis.size // COLUMNS.unit),
-        chains=0 if strips.own else strips.number * strips.columns,
-        strips=0 if strips.own else strips.number,
-        batches=0 if strips.own else strips.batches,
-        spans=strips.spans,
+        tickets=not strips.own,
+        words=strips.words,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from cuscan.order import COLUMNS, LANES, PAIRED_SECTION
+from cuscan.order import LANES, PAIRED_SECTION
 from cuscan.planning.assemble import power_of_two
+from cuscan.planning.hardware import WORD_BYTES
 
 LOOK_BACK_WARPS = 8  # most look-back warps for the same columns
 FEW_COLUMNS = 8  # most columns for so many look-back warps; more have half of them, with twice the looks
 LOOKING_WARPS = 20  # most warps of a block in which all looks travel together; in larger blocks half of them do
-SPAN_LOOKS = 4  # least looks of a lane that travel together, where there are totals of spans and a section has room
+SPAN_LOOKS = 4  # least looks of a lane that travel together, where nodes have totals and a section has room for them
 LIGHT_CARRY = 8  # most bytes of a carry for LOOK_BACK_WARPS; with wider ones warps lack registers
 
 
@@ -19,24 +20,40 @@ def warps_of_walk(columns: int, most: int, carry: int) -> int:
     return 1 << most.bit_length() - 1
 
 
-def looks_of_walk(most: int, words: int, warps: int) -> int:
-    """Return how many looks of a lane travel together, at totals of `words` words, in a block of `warps` warps."""
-    if words > 2:
-        return 2 if words <= 4 else 1
-    return most if warps <= LOOKING_WARPS else most // 2
+def looks_of_walk(columns: int, look_back_warps: int, most: int, carry: int, warps: int, units: int) -> int:
+    """Return how many looks of a lane travel together, where a scan warp has so many columns.
+
+    `carry`: bytes of a carry. `warps`: of the block. `units`: of a batch. If several levels of totals fit into a
+    section, they do, and few looks become SPAN_LOOKS.
+    """
+    if carry > 2 * WORD_BYTES:
+        most = 2 if carry <= 4 * WORD_BYTES else 1
+    elif warps > LOOKING_WARPS:
+        most //= 2
+    looks = max(most, SPAN_LOOKS)
+    while looks and not has_nodes(span_of_walk(columns, look_back_warps, looks), units):
+        looks //= 2
+    return looks or most
 
 
-def batches_of_span(columns: int, look_back_warps: int, looks: int) -> int:
-    """Return the batches of a span, where a scan warp has so many columns (BatchWalk in batches.cuh)."""
+def span_of_walk(columns: int, look_back_warps: int, looks: int) -> int:
+    """Return how many totals a walk looks at together, where a scan warp has so many columns."""
     return look_back_warps * power_of_two(LANES // columns, down=True) * looks
 
 
-def looks_of_span(columns: int, look_back_warps: int, most: int, rows: int) -> int:
-    """Return how many looks of a lane travel together if spans have totals, at batches of so many rows.
+def has_nodes(span: int, units: int) -> bool:
+    """Return whether nodes of `span` batches, of so many units, have totals: a section has a span of them, or more."""
+    return span * span * units <= PAIRED_SECTION
 
-    A section has whole spans of spans. If one look already makes them too large, there are no spans, and this is 0.
+
+def totals_of_walk(batches: int, span: int, units: int) -> tuple[int, ...]:
+    """Return how many totals of a strip are published at each level: of batches, of nodes, and of sections at last.
+
+    `span`: totals that a walk looks at together. `units`: of a batch.
     """
-    looks, units = max(most, SPAN_LOOKS), max(rows // COLUMNS.unit, 1)
-    while looks and batches_of_span(columns, look_back_warps, looks) ** 2 * units > PAIRED_SECTION:
-        looks //= 2
-    return looks
+    numbers, section = [batches], PAIRED_SECTION // units if has_nodes(span, units) else 1
+    while section > 1:
+        children = min(span, section)
+        numbers.append(numbers[-1] // children)
+        section //= children
+    return tuple(numbers)

@@ -757,7 +757,7 @@ MISTAKES = (
     Mistake(
         "a-span-is-not-passed",
         Kind.LOST,
-        "strips-spans-of-spans",
+        "strips-passes",
         "batches.cuh",
         "passed_.pass(sections_, number_, seen.total);",
         "",
@@ -1154,7 +1154,7 @@ def check(family: str, code: DeviceCode) -> None:
 
 def check_in_turn(code: DeviceCode) -> None:
     """The test of strips that blocks take one after the other, as they do if these are long."""
-    check("strips-abreast", code.broken("batches.cuh", "kHasSpans ? 8 * kPassed : 200", "1"))
+    check("strips-abreast", code.broken("batches.cuh", "kHasNodes ? 2 * kEach * kBatches : 200", "1"))
 
 
 CASES = {family: functools.partial(check, family) for family in (*SHAPES, *SUMS, *TURNED, *WALKS)}

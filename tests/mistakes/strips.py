@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from draws import draws, steps
 from feature_cases import Case
-from simulator import DeviceCode, small_spans
+from simulator import DeviceCode, small_sections, small_spans
 from turned_cases import CASES as TURNED
 
 from cuscan.operators import LINEAR_RECURRENCE
@@ -37,6 +37,18 @@ def check_spans(code: DeviceCode) -> None:
     with small_spans():
         call = {"include_initial": True}  # otherwise these are whole rows
         Case("spans", "add", (40 * 512 + 7, 17), 0, units=None, seeds=3, initial=1.5, call=call).check(code)
+
+
+def check_sections(code: DeviceCode) -> None:
+    """Check a chain of three sections, whose highest nodes are fewer than a span."""
+    with small_spans(1), small_sections(code, units=128) as small:
+        Case("sections", "add", (140 * 512 + 7, 12), 0, units=None, seeds=2, initial=1.5).check(small)
+
+
+def check_passes(code: DeviceCode) -> None:
+    """Check a chain of three sections without nodes."""
+    with small_sections(code) as small:
+        Case("passes", "add", (100 * 512 + 7, 12), 0, units=None, seeds=2, initial=1.5).check(small)
 
 
 KERNEL, TILE, ROWS, BATCHES = "kernels/strips.cuh", "strip_tile.cuh", "tile_rows.cuh", "batches.cuh"
@@ -140,24 +152,24 @@ MISTAKES = (
         Kind.LOST,
         "strips-spans-of-spans",
         BATCHES,
-        "is_last ? kSpan : place",
-        "place",
+        "- (all - 1), all);",
+        "- (all - 1), all - 1);",
     ),
     Mistake(
         "a-walk-down-batches-not-spans",
         Kind.PLACE,
         "strips-spans-of-spans",
         BATCHES,
-        "of_all(walk(spans, chain, span))",
-        "of_all(walk(batches, chain, span))",
+        "look(of_level(batches, number, level), chain, first",
+        "look(batches, chain, first",
     ),
     Mistake(
         "the-place-for-the-span",
         Kind.PLACE,
         "strips-spans-of-spans",
         BATCHES,
-        "of_all(walk(spans, chain, span))",
-        "of_all(walk(spans, chain, place))",
+        "first = node_of(batch, level) - place;",
+        "first = place;",
     ),
     Mistake(
         "found-before-it-is-there",
@@ -232,8 +244,41 @@ MISTAKES = (
         "const int at = (piece + thread % kAbreast) * kPiece - beyond(here);",
         "const int at = thread % kAbreast * kPiece - beyond(here);",
     ),
-    Mistake("earlier-spans-left-out", Kind.LOST, "strips-spans-of-spans", BATCHES, "Passed::precedes(span),", "false,"),
+    Mistake(
+        "earlier-sections-left-out", Kind.LOST, "strips-sections", BATCHES, "chain, batch / kBatches);", "chain, 0);"
+    ),
+    Mistake(
+        "a-section-of-whole-spans", Kind.PLACE, "strips-sections", BATCHES, "kTop == kSpan || level", "true || level"
+    ),
+    Mistake(
+        "sections-from-the-first-on",
+        Kind.PLACE,
+        "strips-sections",
+        BATCHES,
+        "sections.entry(section_, chain)",
+        "sections.entry(0, chain)",
+    ),
+    Mistake(
+        "sections-where-spans-end",
+        Kind.PLACE,
+        "strips-sections",
+        BATCHES,
+        "level == kLevels ? batch / kBatches : batch",
+        "batch",
+    ),
+    Mistake(
+        "earlier-spans-left-out",
+        Kind.LOST,
+        "strips-spans-of-spans",
+        BATCHES,
+        "kHasInitial || node_of(batch, level + 1) > 0, before",
+        "false, before",
+    ),
 )
 
-CASES = {case.name: replace(case, seeds=3).check for case in CALLS} | {"strips-spans-of-spans": check_spans}
+CASES = {case.name: replace(case, seeds=3).check for case in CALLS} | {
+    "strips-spans-of-spans": check_spans,
+    "strips-sections": check_sections,
+    "strips-passes": check_passes,
+}
 CASES |= {case.name: case.check for case in TURNED}

@@ -650,10 +650,13 @@ def panels_of_unaligned_rows() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def small_spans() -> Iterator[None]:
-    """Spans of four batches in strips of 17 to 32 columns, so that few batches make several spans of spans."""
+def small_spans(most_warps: int = 4) -> Iterator[None]:
+    """Spans of four batches in strips of 17 to 32 columns, so that few batches make several spans of spans.
+
+    With one warp, in strips of 9 to 16 columns.
+    """
     with (
-        mock.patch.multiple(walks, LOOK_BACK_WARPS=4, SPAN_LOOKS=2),
+        mock.patch.multiple(walks, LOOK_BACK_WARPS=most_warps, SPAN_LOOKS=2),
         mock.patch("cuscan.planning.LOOKS", 2),
     ):
         strips._block.cache_clear()
@@ -661,6 +664,18 @@ def small_spans() -> Iterator[None]:
             yield
         finally:
             strips._block.cache_clear()
+
+
+@contextlib.contextmanager
+def small_sections(code: DeviceCode = CODE, units: int = 64) -> Iterator[DeviceCode]:
+    """Sections of columns of so few units, on the GPU and on the CPU; yields the device code."""
+    places = ("planning.walks", "backends.lines", "backends.tree")
+    with contextlib.ExitStack() as stack:
+        for place in places:
+            stack.enter_context(mock.patch(f"cuscan.{place}.PAIRED_SECTION", units))
+        stack.callback(strips._block.cache_clear)
+        strips._block.cache_clear()
+        yield code.broken("column_chain.cuh", "kSectionUnits = 4096", f"kSectionUnits = {units}")
 
 
 @contextlib.contextmanager

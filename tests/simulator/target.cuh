@@ -284,7 +284,7 @@ SIMULATOR_UNWATCHED inline void atomic_raise(uint64* address, uint64 least) {
     simulator::grid->in_order(address, sizeof(*address));
     if (*address < least) *address = least;
 }
-inline void pause() { simulator::grid->suspend(); }
+inline void pause(uint32 = 40) { simulator::grid->suspend(); }
 inline void fence() {
     simulator::grid->release_to_all();
     simulator::grid->maybe_suspend(2);

@@ -15,7 +15,7 @@
 // tile, a tile, or several tiles. Where blocks share strips, three kinds of warps take the place of a scan warp:
 //
 // * a scan warp folds the totals of runs, and publishes the total of a batch;
-// * look-back warps compute what precedes the batch, once all of it is there;
+// * look-back warps compute what precedes the batch, the last part of it once all of the batch is there;
 // * a spreader computes what precedes the units.
 #pragma once
 #include "../batches.cuh"
@@ -30,7 +30,7 @@ struct StripsShared {
     using Layout = StripLayout<Config>;
     static constexpr bool kGrid = Config::kGrid;  // blocks share strips
     using Walk = BatchWalk<Carry, typename Tile::CarryOp, kGrid ? Layout::kSlice : 1, Layout::kBatchUnits,
-                           Config::kLookBackWarps, Config::kLooks, Config::kHasSpans, Config::kHasInitial>;
+                           Config::kLookBackWarps, Config::kLooks, Config::kHasInitial>;
 
     // Its base holds what precedes the unit with a column's last element, where a carry goes out.
     struct Stage : Behind<Tile::kCarriesOut, Carry, Config::kColumns> {
@@ -319,10 +319,6 @@ struct Strips {
         }
         return total;
     }
-    CUSCAN_DEVICE TotalsTable<Carry> spans() const {
-        const TotalsTable<Carry> table = this->table();
-        return {table.end(batches()), table.chains, table.epoch};
-    }
     CUSCAN_DEVICE void run_scan(int scan_warp) {
         const Place place = this->place(scan_warp);
         const TotalsTable<Carry> table = this->table();
@@ -355,12 +351,11 @@ struct Strips {
             first.known.wait(phase(k));
             const Turn now = first.turn;
             if (!now.exists) return;
-            // Once the batch is complete, earlier ones usually are, too; looking sooner would slow other blocks down.
             const uint32 end = k + kBatch;  // in a strip's last batch some tiles may be empty
-            stage(end - 1).summed.wait(phase(end - 1));
             if (now.strip != strip) walk.begin(start(now, column));
             strip = now.strip;
-            const auto found = walk.prefix(table(), spans(), chain(now, column), now.unit / kBatch);
+            const auto found = walk.prefix(table(), batches(), chain(now, column), now.unit / kBatch,
+                                           [&] { stage(end - 1).summed.wait(phase(end - 1)); });
             if (found.here) first.prefix[column] = found.carry;
             for (; k < end; ++k) stage(k).sought.arrive();
         }
