@@ -874,6 +874,14 @@ def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():
         assert made.workspace_words == 16 + sum(totals)  # counters of strips precede them
 
 
+def test_totals_with_positions_have_as_many_words_as_positions_need():
+    made = planned(view((2**20, 2)), axis=0, op=INDEXED["max", "first"])
+    constants = dict(made.config.constants)
+    batches = 2**20 // constants["Rows"] // constants["Batch"]
+    assert made.config.family == "strips" and made.config.index == "uint32" and made.config.carry_bytes == 8
+    assert made.workspace_words == 16 + whole_lines(batches * 2 * 2)
+
+
 @pytest.mark.parametrize(("dtype", "rows"), [("int8", 2048), ("int64", 1024)])
 def test_a_tile_of_strips_holds_the_widest_elements(dtype, rows):
     assert constants(planned(view((2**24, 3), "int8"), axis=0, dtype=dtype), "Rows") == (rows,)

@@ -30,7 +30,7 @@ from simulator import (
 import cuscan
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.planning.config import HEADER_BYTES, Access, Target
-from cuscan.planning.walks import totals_of_walk
+from cuscan.planning.walks import has_nodes, totals_of_walk
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -44,25 +44,28 @@ def often(names: Iterable[Any], *chosen: Any) -> list[Any]:
     return [name if name in chosen else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
-@pytest.mark.parametrize("few", [False, True])
-def test_blocks_stay_in_strips_of_many_sections(few: bool) -> None:
-    """Two strips of two sections: blocks take pieces of their own strip, then of the other, by a counter each.
+@pytest.mark.parametrize(("columns", "in_turn"), [(4, None), (8, None), (8, 100)], ids=str)
+def test_blocks_stay_in_strips_of_many_batches(columns: int, in_turn: int | None) -> None:
+    """Two strips of 202 or 403 batches: blocks take pieces of their own strip, then of the other, by a counter each.
 
-    Where strips have few sections, they are abreast, without counters.
+    With totals of nodes, strips are abreast, without counters, or in turn, if they have more than `in_turn` batches.
     """
-    value = np.random.default_rng(0).integers(-9, 9, (2, 402 * 256 + 8, 4)).astype(np.float32)
+    value = np.random.default_rng(0).integers(-9, 9, (2, 402 * 256 + 8, columns)).astype(np.float32)
     little = Target(90, 4, cluster=0, shared_bytes=24 * 1024)  # so tiles have few rows
     simulation = prepare(value, "add", axis=1, target=little)
     plan, constants = simulation.plan, dict(simulation.plan.config.constants)
-    assert plan.config.family == "strips" and constants["Columns"] == 4
-    batches = -(-value.shape[1] // (constants["Batch"] * constants["Rows"]))
-    code = CODE.broken("batches.cuh", "kFew = kHasNodes ? 2 * kEach * kBatches : 200", f"kFew = {batches - (not few)}")
+    rows, looks = constants["Batch"] * constants["Rows"], constants["LookBackWarps"] * constants["Looks"]
+    assert plan.config.family == "strips" and constants["Columns"] == columns
+    assert has_nodes(looks * (32 // columns), rows // 256) == (columns == 8) and value.shape[1] > 200 * rows
+    code = CODE
+    if in_turn:
+        code = CODE.broken("batches.cuh", "kFew = kHasNodes ? 2 * kEach * kBatches : 200", f"kFew = {in_turn}")
     workspace = new_workspace(plan.workspace_bytes)
     for seed in (1, 2):
         assert_same(simulation.run(seed, workspace=workspace, code=code), np.cumsum(value, 1))
     counters = workspace.array[HEADER_BYTES // 4 :][:4].view(np.uint64)
-    taken = counters % 2**32 >= batches
-    assert not taken.any() if few else taken.all()  # all pieces of both strips
+    taken = counters % 2**32 >= 202
+    assert taken.all() if in_turn or columns == 4 else not taken.any()  # all pieces of both strips
 
 
 class Chain(NamedTuple):

@@ -10,10 +10,11 @@
 // those a node of level 2, and so on up to the section. The block that has the last batch of a node publishes the total
 // of the node, too. A walk takes the totals of earlier sections, then those of the nodes beside its own at each level,
 // from the highest one down, and those of the batches beside its own at last. So it takes a step through memory for
-// each level wherever it begins, all but the last one while its batch still loads.
+// each level wherever it begins, and for some sections. Its batch still loads during all but the last step, unless a
+// node ends with it.
 //
-// Where a section has less than kSpan spans, a walk takes all earlier batches, and no block waits for more than one
-// step.
+// Where a section has fewer than kSpan spans, a walk takes all earlier batches, kSpan at once, and no block waits for
+// more than one step.
 #pragma once
 #include "column_chain.cuh"
 
@@ -33,6 +34,7 @@ class BatchWalk {
     static constexpr bool kHasNodes = kSpan * kSpan <= kBatches;
     static constexpr int kLevels = levels(kBatches);  // of a section's tree
     static constexpr uint32 kTop = top(kBatches);     // nodes of the highest level in a section
+    static_assert(!kHasNodes || (kEach == kLooks && kSpan > 1), "planning/walks.py computes the sizes of the tables");
     using Looks = PairedFold<CarryOp, levels_of(kEach), Carry>;
     using Lanes = PairedLanes<CarryOp, kEntries, Carry, kColumns>;
     using Windows = PairedFold<CarryOp, levels_of(kWarps), Carry>;

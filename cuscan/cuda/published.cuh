@@ -67,7 +67,7 @@ constexpr uint32 kPatience = 250;  // nanoseconds between two polls for values t
 
 // Called by a warp: each lane gets the first `count` of its kMost values, `step` words apart, once those of all lanes
 // are published. A lane issues its loads together, and only for missing values: many blocks poll the same words. A
-// warp that is `patient` pauses between them.
+// warp that is `patient` pauses between two polls.
 template <class T, int kMost>
 CUSCAN_DEVICE void await_all(const uint64* words, uint32 step, uint32 epoch, int count, T (&value)[kMost],
                              bool patient = false) {

@@ -10,7 +10,16 @@ from typing import NamedTuple
 from cuscan.kept import MOST
 from cuscan.order import COLUMNS, LANES
 from cuscan.planning.accesses import STILL, accesses_of, goes_back
-from cuscan.planning.assemble import assemble, batch_of, check_tickets, power_of_two, product, round_up, state_bytes
+from cuscan.planning.assemble import (
+    assemble,
+    batch_of,
+    check_tickets,
+    index_dtype,
+    power_of_two,
+    product,
+    round_up,
+    state_bytes,
+)
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
@@ -275,7 +284,7 @@ def _make(
     batches = 1 if own else -(-tiles // taken)
     of_all = with_flags(accesses, len(request.kind.sizes), flags)
     constants, *block = made
-    words = 0 if own else _words(constants, strips, batches, state_bytes(request.kind)[1])
+    words = 0 if own else _words(constants, strips, batches, state_bytes(request.kind, index_dtype(request))[1])
     return Strips(column, batch, of_all, aligned, own, columns, halo, rows, strips, batches, words, constants, *block)
 
 

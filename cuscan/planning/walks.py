@@ -23,8 +23,8 @@ def warps_of_walk(columns: int, most: int, carry: int) -> int:
 def looks_of_walk(columns: int, look_back_warps: int, most: int, carry: int, warps: int, units: int) -> int:
     """Return how many looks of a lane travel together, where a scan warp has so many columns.
 
-    `carry`: bytes of a carry. `warps`: of the block. `units`: of a batch. If several levels of totals fit into a
-    section, they do, and few looks become SPAN_LOOKS.
+    `carry`: bytes of a carry. `warps`: of the block. `units`: of a batch. At least SPAN_LOOKS where nodes have
+    totals, and fewer if a section has no room for nodes of so many batches.
     """
     if carry > 2 * WORD_BYTES:
         most = 2 if carry <= 4 * WORD_BYTES else 1
@@ -42,7 +42,7 @@ def span_of_walk(columns: int, look_back_warps: int, looks: int) -> int:
 
 
 def has_nodes(span: int, units: int) -> bool:
-    """Return whether nodes of `span` batches, of so many units, have totals: a section has a span of them, or more."""
+    """Return whether nodes of `span` batches, of so many units, have totals: a section has `span` of them, or more."""
     return span * span * units <= PAIRED_SECTION
 
 

@@ -73,7 +73,7 @@ struct Strips {
     // warps.
     static constexpr int kLoading = 1, kLookingBack = 2;
     static_assert(kLookingBack + kScanWarps <= 16, "");
-    static_assert(kBatch <= kStages, "what precedes a batch is sought when all of it is there");
+    static_assert(kBatch <= kStages, "the last step of a walk waits for a whole batch");
     static constexpr int kThreads =
         (kProducers + kReduceWarps + kWarps + kScanWarps * (Config::kGrid ? 2 + kLookBackWarps : 1)) * target::kWarp;
 
