@@ -30,7 +30,7 @@ from simulator import (
 import cuscan
 from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.planning.config import HEADER_BYTES, Access, Target
-from cuscan.planning.walks import has_nodes, totals_of_walk
+from cuscan.planning.walks import has_nodes, span_of_walk, totals_of_walk
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -89,7 +89,7 @@ CHAINS = {
     "real-tuning": Chain((100 * 512, 17), 17, 0, LINEAR_RECURRENCE, 16, (100, 6, 0, 0)),
     "sections": Chain((100 * 512 + 7, 24), 20, 0, "add", 4, (101, 25, 6, 3), sections=True),
     "sections-abreast": Chain((2, 70 * 512, 24), 20, 1, LINEAR_RECURRENCE, 4, (70, 17, 4, 2), sections=True),
-    "sections-without-nodes": Chain((100 * 512 + 7, 12), 12, 0, "add", 32, (51,), sections=True),
+    "sections-without-nodes": Chain((100 * 512 + 7, 12), 12, 0, "add", 64, (51,), sections=True),
 }
 
 
@@ -112,7 +112,7 @@ def test_totals_of_batches_of_nodes_and_of_sections(name: str, reverse: bool) ->
         )
         constants = dict(simulation.plan.config.constants)
         assert simulation.plan.config.family == "strips" and constants["ScanWarps"] == 1
-        assert constants["LookBackWarps"] * (32 // chain.columns) * constants["Looks"] >= chain.span
+        assert span_of_walk(chain.columns, constants["LookBackWarps"], constants["Looks"]) == chain.span
         rows = constants["Rows"] * constants["Batch"]
         assert totals_of_walk(-(-chain.shape[chain.axis] // rows), chain.span, rows // 256) == chain.levels
         expected = twin(simulation, initial)

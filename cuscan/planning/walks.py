@@ -23,8 +23,8 @@ def warps_of_walk(columns: int, most: int, carry: int) -> int:
 def looks_of_walk(columns: int, look_back_warps: int, most: int, carry: int, warps: int, units: int) -> int:
     """Return how many looks of a lane travel together, where a scan warp has so many columns.
 
-    `carry`: bytes of a carry. `warps`: of the block. `units`: of a batch. At least SPAN_LOOKS where nodes have
-    totals, and fewer if a section has no room for nodes of so many batches.
+    `carry`: bytes of a carry. `warps`: of the block. `units`: of a batch. Where nodes have totals, these are
+    SPAN_LOOKS or more, or as many as a section has room for.
     """
     if carry > 2 * WORD_BYTES:
         most = 2 if carry <= 4 * WORD_BYTES else 1
