@@ -80,11 +80,17 @@ class Monoid:
 
 
 def _smaller(earlier: Array, later: Array) -> Array:
-    return np.where((earlier <= later) | (earlier != earlier), earlier, later)
+    keeps = earlier <= later
+    if earlier.dtype.kind == "f":  # a NaN counts as less than all numbers, -0 as less than +0
+        keeps = (earlier < later) | (earlier != earlier) | (keeps & np.signbit(earlier))
+    return np.where(keeps, earlier, later)
 
 
 def _larger(earlier: Array, later: Array) -> Array:
-    return np.where((earlier >= later) | (earlier != earlier), earlier, later)
+    keeps = earlier >= later
+    if earlier.dtype.kind == "f":  # a NaN counts as greater than all numbers, +0 as greater than -0
+        keeps = (earlier > later) | (earlier != earlier) | (keeps & ~np.signbit(earlier))
+    return np.where(keeps, earlier, later)
 
 
 def product(earlier: Array, later: Array) -> Array:

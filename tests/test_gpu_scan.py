@@ -436,6 +436,17 @@ def test_nan_and_infinity_spread_as_in_numpy(name, dtype):
         np.testing.assert_array_equal(got, UFUNCS[op].accumulate(x.astype("f8")))
 
 
+@pytest.mark.parametrize("name, kind, dtype", in_turn(*itertools.product(SOME_WAYS, FLOATS)))
+def test_negative_zero_is_less_than_zero(name, kind, dtype):
+    shape, axis = way(kind, dtype)
+    for op, other in (("max", -1), ("min", 1)):
+        x = np.random.default_rng(4).choice([0.0, -0.0, *[other] * 30], shape).astype(numpy_dtype(dtype))
+        signs = np.signbit(check(name, x, op, axis=axis).astype("f8"))
+        expected = np.minimum if op == "max" else np.maximum  # +0 or -0 lasts
+        zero = np.maximum.accumulate(x == 0, axis)
+        assert (signs == expected.accumulate(np.signbit(x.astype("f8")), axis))[zero].all()
+
+
 # ---- results ----------------------------------------------------------------------------------------------
 
 

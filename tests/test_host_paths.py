@@ -160,17 +160,18 @@ def test_all_ways_give_the_same_bits(op, dtype, call, in_order):
 
 @pytest.mark.parametrize("op", ["min", "max"])
 @pytest.mark.parametrize("zeros", [[0.0, -0.0], [-0.0, 0.0], [1.0, -0.0, 0.0, -1.0, np.nan], [-0.0, -0.0]])
-def test_the_first_of_zeros_of_both_signs_is_kept(op, zeros):
-    x = np.array(zeros)
+def test_negative_zero_is_less_than_zero(op, zeros):
+    sign = 1 if op == "min" else 0  # bit of the zero that is kept
     kept = []
-    for value in x:
+    for value in np.array(zeros):
         last = kept[-1] if kept else value
         better = value < last if op == "min" else value > last
-        kept.append(value if better or (value != value and last == last) or last is value else last)
-    assert same_bits(cuscan.scan(x, op), np.array(kept))
+        better |= value != value or (value == last and np.signbit(value) == sign)
+        kept.append(value if better and last == last else last)
+    assert same_bits(cuscan.scan(np.array(zeros), op), np.array(kept))
     for initial in (0.0, -0.0):
         got = cuscan.scan(np.array([-initial]), op, initial=initial)
-        assert same_bits(got, np.array([initial]))
+        assert same_bits(got, np.array([-0.0 if op == "min" else 0.0]))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint64"])

@@ -115,11 +115,14 @@ struct Mul : Scalar<T> {
         return convert<T>(1);
     }
 };
-// NaNs propagate, as in numpy.minimum and numpy.maximum; of equal values the earlier one is kept.
+// NaNs propagate, as in numpy.minimum and numpy.maximum; -0 is less than +0, as in IEEE 754-2019.
 template <class T>
 struct Min : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) {
-        return earlier <= later || earlier != earlier ? earlier : later;
+        if constexpr (kIsFloat<T>)
+            return target::smaller_or_nan(earlier, later);
+        else
+            return earlier <= later ? earlier : later;
     }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
@@ -129,30 +132,15 @@ struct Min : Scalar<T> {
 template <class T>
 struct Max : Scalar<T> {
     static CUSCAN_DEVICE T combine(T earlier, T later) {
-        return earlier >= later || earlier != earlier ? earlier : later;
+        if constexpr (kIsFloat<T>)
+            return target::larger_or_nan(earlier, later);
+        else
+            return earlier >= later ? earlier : later;
     }
     template <class Result>
     static CUSCAN_DEVICE T identity() {
         return convert<T>(Range<Result>::lowest());
     }
-};
-// Single-instruction versions, where the hardware has them. They return an unspecified NaN if an argument is a NaN, and
-// either one of two zeros. A result that is neither a NaN nor a zero is the same in any order (is_certain).
-template <class Op>
-struct Quick {
-    static constexpr bool kExists = false;
-};
-struct QuickOfNumbers {
-    static constexpr bool kExists = true;
-    static CUSCAN_DEVICE bool is_certain(float32 result) { return result < 0 || result > 0; }
-};
-template <>
-struct Quick<Min<float32>> : QuickOfNumbers {
-    static CUSCAN_DEVICE float32 combine(float32 a, float32 b) { return target::smaller_or_nan(a, b); }
-};
-template <>
-struct Quick<Max<float32>> : QuickOfNumbers {
-    static CUSCAN_DEVICE float32 combine(float32 a, float32 b) { return target::larger_or_nan(a, b); }
 };
 // Whether a neutral value exists: one that lifts to the identity, so that it can take the place of a masked one.
 template <class Op, class Value, class Result>

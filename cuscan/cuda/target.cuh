@@ -500,26 +500,36 @@ CUSCAN_DEVICE float64 multiply_add(float64 a, float64 b, float64 c) { return __f
 // The smaller of two numbers; for a number and a NaN, the number.
 CUSCAN_DEVICE float32 smaller_number(float32 a, float32 b) { return fminf(a, b); }
 CUSCAN_DEVICE float64 smaller_number(float64 a, float64 b) { return fmin(a, b); }
-// The larger, or smaller, of two numbers; either one of two zeros of different sign; a NaN if either argument is one.
-CUSCAN_DEVICE float32 larger_or_nan(float32 a, float32 b) {
+CUSCAN_DEVICE uint32 upper_bits(float32 value) { return __float_as_uint(value); }
+CUSCAN_DEVICE uint32 upper_bits(float64 value) { return uint32(__double2hiint(value)); }
+// Whether these bits belong to -0 and +0, or to a negative and a positive number beside these.
+template <class T>
+CUSCAN_DEVICE bool are_zeros(T negative, T positive) {
+    return ((upper_bits(negative) ^ 0x80000000u) | upper_bits(positive)) == 0;
+}
+// The larger, or smaller, of two numbers; -0 is less than +0. A NaN if either argument is one.
+template <class T>
+CUSCAN_DEVICE T larger_or_nan(T a, T b) {
+    return (a >= b || a != a) && !are_zeros(a, b) ? a : b;
+}
+template <class T>
+CUSCAN_DEVICE T smaller_or_nan(T a, T b) {
+    return (a <= b || a != a) && !are_zeros(b, a) ? a : b;
+}
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+template <>
+CUSCAN_DEVICE float32 larger_or_nan(float32 a, float32 b) {
     float32 larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
     return larger;
-#else
-    return a >= b || a != a ? a : b;
-#endif
 }
+template <>
 CUSCAN_DEVICE float32 smaller_or_nan(float32 a, float32 b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     float32 smaller;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
     return smaller;
-#else
-    return a <= b || a != a ? a : b;
-#endif
 }
-CUSCAN_DEVICE float64 larger_or_nan(float64 a, float64 b) { return a >= b || a != a ? a : b; }
+#endif
 CUSCAN_DEVICE float32 distance(float32 a, float32 b) { return fabsf(a - b); }
 CUSCAN_DEVICE float64 distance(float64 a, float64 b) { return fabs(a - b); }
 

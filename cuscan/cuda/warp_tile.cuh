@@ -102,7 +102,7 @@ struct WarpTile {
             CUSCAN_UNROLL
             for (int r = 0; r < kMany; ++r) read_staged<kVectors>(reader, r);
             taken();
-            return add_up<kMany>(lane, !has_end(geometry, first));
+            return add_up<kMany>(lane);
         };
         return is_short<Source>(geometry, first) ? scan_some(Number<1>()) : scan_some(Number<kVectors>());
     }
@@ -273,12 +273,12 @@ private:
     // Scans the first kMany vectors; read(r) reads vector r.
     template <int kMany, class Read>
     CUSCAN_DEVICE State scan(int lane, Read read) {
-        if constexpr (!Element::kStores) return add_up<kMany>(lane, false);
+        if constexpr (!Element::kStores) return add_up<kMany>(lane);
         State vector[kMany];
         CUSCAN_UNROLL
         for (int r = 0; r < kMany; ++r) {
             read(r);
-            vector[r] = total<Op>(r);
+            vector[r] = total(r);
         }
         State aggregate;
         CUSCAN_UNROLL
@@ -297,23 +297,12 @@ private:
         return aggregate;
     }
 
-    // Replaces the scan if no results are stored; values are in registers. `quick`: the caller needs the aggregate
-    // alone, not `before`.
+    // Replaces the scan if no results are stored; values are in registers.
     template <int kMany>
-    CUSCAN_DEVICE State add_up(int lane, bool quick) {
-        if constexpr (Quick<Op>::kExists) {
-            if (quick) {
-                const State all = add_up_by<Quick<Op>, kMany>(lane);
-                if (target::uniform(Quick<Op>::is_certain(all))) return all;
-            }
-        }
-        return add_up_by<Op, kMany>(lane);
-    }
-    template <class By, int kMany>
-    CUSCAN_DEVICE State add_up_by(int lane) {
+    CUSCAN_DEVICE State add_up(int lane) {
         State vector[kMany];
         CUSCAN_UNROLL
-        for (int r = 0; r < kMany; ++r) vector[r] = total<By>(r);
+        for (int r = 0; r < kMany; ++r) vector[r] = total(r);
         if constexpr (kLanes < target::kWarp) return vector[0];  // a whole row: nothing comes before it
         constexpr int kParts = kMany < kTogether ? kMany : kTogether;
         CUSCAN_UNROLL
@@ -351,14 +340,13 @@ private:
         else
             return vector;
     }
-    template <class By>
     CUSCAN_DEVICE State total(int r) const {
         if constexpr (Packed<Config>::kFits) {
             return State(Packed<Config>::total(packed(r)));
         } else {
             State total = items.get(r, 0, r * kStride);
             CUSCAN_UNROLL
-            for (int i = 1; i < kItems; ++i) total = By::combine(total, items.get(r, i, r * kStride + i));
+            for (int i = 1; i < kItems; ++i) total = Op::combine(total, items.get(r, i, r * kStride + i));
             return total;
         }
     }

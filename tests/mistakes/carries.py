@@ -294,12 +294,12 @@ MISTAKES = (
         "lies_together<typename Config::Values>(rows)",
     ),
     Mistake(
-        "any-zero-for-another",
+        "the-earlier-one-of-two-zeros",
         Kind.MEANING,
         "carry-tiles-zeros",
         "operators.cuh",
-        "return result < 0 || result > 0;",
-        "return result == result;",
+        "return target::larger_or_nan(earlier, later);",
+        "return earlier >= later || earlier != earlier ? earlier : later;",
     ),
     Mistake(
         "a-row-s-end-gone-before-it-is-read-again",
