@@ -43,9 +43,10 @@ class BatchWalk {
 public:
     // The most batches of a strip with which a walk may begin anew at each batch: it passes sections in two steps.
     static constexpr uint32 kFew = kHasNodes ? 2 * kEach * kBatches : 200;
-    // Totals of the windows, or what precedes a node, in two buffers that take turns.
+    // Totals of the windows, or what precedes a node, in two buffers that take turns. If 16 bytes may lie across two
+    // totals, the compiler loads parts of a neighbour, too, which racecheck reports.
     struct Exchange {
-        Carry total[2][kWarps][kColumns];
+        alignas(16) Carry total[2][kWarps][kColumns];
     };
     // What precedes a batch, or a node. `here` is true in some lanes of one of the warps; there `carry` is what
     // precedes it in the lane's column, if there is an earlier one or an initial value.

@@ -28,7 +28,7 @@ struct PanelShare {
     const int column;  // number among the threads side by side, of which there are `apart`
     const int apart;
     const int steps, results;  // number of steps that have elements; that have results
-    Items<Config, kLong, kSlots, Element::kReplaces> items{};
+    Items<Config, kLong, kSlots, Element::kReplaces> items;
     State sums[kSlots][kRuns];  // of each run but the last one
 
     CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
@@ -65,7 +65,12 @@ struct PanelShare {
         }
         for_each_value<Config>([&](auto k, auto operand) {
             auto& vectors = items.raw.at(k).vector;
-            read_each<decltype(k)::value>(operand, [&](int s, int i, const auto& pack) { put(vectors[s], i, pack); });
+            read_each<decltype(k)::value>(
+                operand, [&](int s, int i, const auto& pack) { put(vectors[s], i, pack); },
+                [&] {
+                    CUSCAN_UNROLL
+                    for (auto& vector : vectors) vector = {};
+                });
         });
         if constexpr (Element::kMasked)
             read_each<Numbers::kMask>(typename Config::Mask(), [&](int s, int i, const auto& pack) {
@@ -180,12 +185,16 @@ private:
                 if (s < count) visit(s);
         }
     }
-    // Calls take(step, slot, elements of that and of the slots beside it) for all existing elements of array kArray.
-    template <int kArray, class Operand, class Take>
-    CUSCAN_DEVICE void read_each(Operand, Take take) const {
+    // Calls take(step, slot, elements of that and of the slots beside it) for all existing elements of array kArray; if
+    // others do not exist, calls clear() before. So no register is cleared in vain.
+    struct Nothing {
+        CUSCAN_DEVICE void operator()() const {}
+    };
+    template <int kArray, class Operand, class Take, class Clear = Nothing>
+    CUSCAN_DEVICE void read_each(Operand, Take take, Clear clear = {}) const {
         using T = typename Operand::Type;
         if constexpr (kIsWord<T>) {
-            read_words<T>(in_tile(kArray), take);
+            read_words<T>(in_tile(kArray), take, clear);
         } else if constexpr (Operand::kAccess == Access::kBroadcast) {  // a number
             Vector<T, kPack> pack;
             CUSCAN_UNROLL
@@ -196,54 +205,72 @@ private:
                 for (int i = 0; i < kSlots; i += kPack) take(s, i, pack);
             }
         } else if (lies_together<T>(kArray)) {
-            read_tile<T, kPack>(in_tile(kArray), take);
+            read_tile<T, kPack>(in_tile(kArray), take, clear);
         } else if (tile.is_staged(kArray)) {
-            read_tile<T, 1>(in_tile(kArray), take);
+            read_tile<T, 1>(in_tile(kArray), take, clear);
+        } else if (tile.geometry.axis.stride[kArray] == 0) {
+            read_still<T>(in_memory(kArray), take);
         } else {
-            read_memory<T>(in_memory(kArray), take);
+            read_memory<T>(in_memory(kArray), take, clear);
         }
     }
-    // From shared memory, step by step: kTogether slots lie side by side. Slots without a column read another's.
-    template <class T, int kTogether, class Take>
-    CUSCAN_DEVICE void read_tile(const Strided<int>& from, Take take) const {
-        if (!exists(0)) return;
+    // Calls take(step, slot, load(step, slot)) for the first `count` of kLong steps, but clear() before if that is not
+    // all.
+    template <class Load, class Take, class Clear>
+    static CUSCAN_DEVICE void take_steps(int count, Load load, Take take, Clear clear) {
+        const auto step = [&](int s) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; i += kPack) take(s, i, load(s, i));
+        };
+        if (count >= kLong) {
+            CUSCAN_UNROLL
+            for (int s = 0; s < kLong; ++s) step(s);
+        } else {
+            clear();
+            CUSCAN_UNROLL
+            for (int s = 0; s < kLong; ++s)
+                if (s < count) step(s);
+        }
+    }
+    // Where every kTogether-th slot's first step lies. Slots without a column have another's place.
+    template <int kTogether>
+    CUSCAN_DEVICE void locate(const Strided<int>& from, const char* (&at)[kSlots / kTogether]) const {
+        const auto slot = [&](int i) { return exists(i * kTogether) ? i * kTogether : i * kTogether % kPack; };
+        if (place.outers == 1) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = from.first + column_of(slot(i)) * from.column;
+        } else {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = from.of(within(slot(i)));
+        }
+    }
+    // From shared memory, step by step: kTogether slots lie side by side.
+    template <class T, int kTogether, class Take, class Clear>
+    CUSCAN_DEVICE void read_tile(const Strided<int>& from, Take take, Clear clear) const {
         constexpr int kParts = kPack / kTogether;
         const char* at[kSlots / kTogether];
-        CUSCAN_UNROLL
-        for (int i = 0; i < kSlots / kTogether; ++i) {
-            const int slot = i * kTogether;
-            at[i] = from.of(within(exists(slot) ? slot : slot % kPack));
-        }
-        each_step<kLong>(steps, [&](int s) {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kSlots; i += kPack) {
+        locate<kTogether>(from, at);
+        take_steps(
+            exists(0) ? steps : 0,
+            [&](int s, int i) {
                 Vector<T, kPack> pack;
                 auto* const parts = (Vector<T, kTogether>*)&pack;  // one, or one for each item
                 CUSCAN_UNROLL
-                for (int j = 0; j < kParts; ++j) {
-                    const char*& from_here = at[i / kTogether + j];
-                    parts[j] = *(const Vector<T, kTogether>*)from_here;
-                    from_here += from.step;
-                }
-                take(s, i, pack);
-            }
-        });
+                for (int j = 0; j < kParts; ++j)
+                    parts[j] = *(const Vector<T, kTogether>*)(at[i / kTogether + j] + s * from.step);
+                return pack;
+            },
+            take, clear);
     }
     // Words, step by step.
-    template <class T, class Take>
-    CUSCAN_DEVICE void read_words(const Strided<int>& from, Take take) const {
-        if (from.is_aligned(4)) return read_tile<T, 1>(from, take);
-        if (!exists(0)) return;
+    template <class T, class Take, class Clear>
+    CUSCAN_DEVICE void read_words(const Strided<int>& from, Take take, Clear clear) const {
+        if (from.is_aligned(4)) return read_tile<T, 1>(from, take, clear);
         const char* at[kSlots];
-        CUSCAN_UNROLL
-        for (int i = 0; i < kSlots; ++i) at[i] = from.of(within(exists(i) ? i : 0));
-        each_step<kLong>(steps, [&](int s) {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kSlots; ++i) {
-                take(s, i, Vector<T, 1>{word_at(at[i])});
-                at[i] += from.step;
-            }
-        });
+        locate<1>(from, at);
+        take_steps(
+            exists(0) ? steps : 0, [&](int s, int i) { return Vector<T, 1>{word_at(at[i] + s * from.step)}; }, take,
+            clear);
     }
     // Stores `count` steps of words, from `begin` on, without the bytes that the last column lacks.
     template <class T>
@@ -268,10 +295,24 @@ private:
             });
         }
     }
-    // From global memory, pack by pack, so that a thread goes along what lies along the steps.
+    // From global memory, what does not vary along the steps: once for all of them.
     template <class T, class Take>
-    CUSCAN_DEVICE void read_memory(const Strided<int64>& from, Take take) const {
-        each_pack([&](int i) {
+    CUSCAN_DEVICE void read_still(const Strided<int64>& from, Take take) const {
+        Vector<T, kPack> pack[kSlots / kPack] = {};
+        CUSCAN_UNROLL
+        for (int i = 0; i < kSlots; ++i)
+            if (steps > 0 && exists(i)) pack[i / kPack].item[i % kPack] = *(const T*)from.of(within(i));
+        CUSCAN_UNROLL
+        for (int s = 0; s < kLong; ++s) CUSCAN_UNROLL
+        for (int i = 0; i < kSlots; i += kPack) take(s, i, pack[i / kPack]);
+    }
+    // From global memory, pack by pack, so that a thread goes along what lies along the steps.
+    template <class T, class Take, class Clear>
+    CUSCAN_DEVICE void read_memory(const Strided<int64>& from, Take take, Clear clear) const {
+        clear();
+        CUSCAN_UNROLL
+        for (int i = 0; i < kSlots; i += kPack) {
+            if (!exists(i)) continue;
             const char* at[kPack];
             CUSCAN_UNROLL
             for (int j = 0; j < kPack; ++j) at[j] = from.of(within(i + j));
@@ -281,14 +322,7 @@ private:
                 for (int j = 0; j < kPack; ++j) pack.item[j] = *(const T*)(at[j] + s * from.step);
                 take(s, i, pack);
             });
-        });
-    }
-    // Calls visit(slot) for the first slot of each pack that has columns.
-    template <class Visit>
-    CUSCAN_DEVICE void each_pack(Visit visit) const {
-        CUSCAN_UNROLL
-        for (int i = 0; i < kSlots; i += kPack)
-            if (exists(i)) visit(i);
+        }
     }
     template <class T, class Visit>
     static CUSCAN_DEVICE void each(const Vector<T, kPack>& pack, Visit visit) {
@@ -373,17 +407,18 @@ private:
         const int begin = run * kSteps, count = results - begin;
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) {
+            typename Element::InnerState state[kPack];
             CUSCAN_UNROLL
             for (int j = 0; j < kPack; ++j) {
-                const auto state = running[j].step(items.get(begin + s, slot + j, begin + s), items.segment_started);
-                for_each_result<Config>([&](auto k, auto operand) {
-                    output.at(k).step[s].item[j] =
-                        convert<typename decltype(operand)::Type>(Config::Op::lower(state, k));
-                });
+                state[j] = running[j].step(items.get(begin + s, slot + j, begin + s), items.segment_started);
                 if constexpr (Config::Last::kAccess != Access::kNone)
                     if (s < count && first() + begin + s == tile.geometry.axis.size - 1)
-                        store_last(tile.row(place, column_of(slot + j)), state);
+                        store_last(tile.row(place, column_of(slot + j)), state[j]);
             }
+            for_each_result<Config>([&](auto k, auto operand) {
+                output.at(k).step[s] = convert_all<typename decltype(operand)::Type, kPack>(
+                    [&](int j) { return Config::Op::lower(state[j], k); });
+            });
         }
         for_each_result<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;

@@ -44,6 +44,22 @@ struct alignas(sizeof(T) * kItems) Vector<T, kItems, true> {
     }
 };
 
+// A vector of converted numbers, of which number(i) is the one of item i. One instruction converts two numbers to
+// halves.
+template <class T, int kItems, class Number>
+CUSCAN_DEVICE Vector<T, kItems> convert_all(Number number) {
+    Vector<T, kItems> vector;
+    if constexpr (kIsHalf<T> && kItems % 2 == 0) {
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; i += 2)
+            vector.word[i / 2] = Halves<T>::word(convert<float32>(number(i)), convert<float32>(number(i + 1)));
+    } else {
+        CUSCAN_UNROLL
+        for (int i = 0; i < kItems; ++i) vector.item[i] = convert<T>(number(i));
+    }
+    return vector;
+}
+
 // Loads a whole vector, in accesses of 16 bytes where it is larger.
 template <class T, int kItems>
 CUSCAN_DEVICE Vector<T, kItems> load_whole(const T* item) {
