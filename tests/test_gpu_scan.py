@@ -13,6 +13,8 @@ from gpu import (
     LIBRARIES,
     TURNED,
     WAYS,
+    Call,
+    Seen,
     assert_same,
     available,
     broadcast,
@@ -434,6 +436,15 @@ def test_nan_and_infinity_spread_as_in_numpy(name, dtype):
     for op in ("min", "max"):
         got = check(name, x, op).astype("f8")
         np.testing.assert_array_equal(got, UFUNCS[op].accumulate(x.astype("f8")))
+
+
+@pytest.mark.parametrize("name, kind, still", in_turn(*itertools.product(SOME_WAYS, (False, True))))
+def test_the_result_behind_the_last_element_does_not_restart(name, kind, still):
+    shape, axis = way(kind)
+    lengths = [1 if still and a == axis else n for a, n in enumerate(shape)]
+    reset = Seen(np.random.default_rng(5).random(lengths) < 0.5, lambda memory: broadcast(memory, shape))
+    call = {"axis": axis, "exclusive": True, "include_initial": True, "initial": 3, "reset": reset}
+    check_call(name, Call(cuscan.scan, (numbers(shape),), call))
 
 
 @pytest.mark.parametrize("name, kind, dtype", in_turn(*itertools.product(SOME_WAYS, FLOATS)))

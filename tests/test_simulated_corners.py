@@ -305,6 +305,19 @@ def test_results_one_longer_than_whole_units(name: str, shape: tuple[int, ...], 
     assert_same(simulation.run(2), expected)
 
 
+@pytest.mark.parametrize("still", [False, True])
+@pytest.mark.parametrize("family", ["staged_rows", "cluster", "tiles", "panels", "strips"])
+def test_the_result_behind_the_last_element_does_not_restart(family: str, still: bool) -> None:
+    shape, axis, cluster = FAMILIES[family]
+    lengths = [1 if still and a == axis % len(shape) else n for a, n in enumerate(shape)]
+    reset = np.broadcast_to(np.random.default_rng(0).random(lengths) < 0.5, shape)
+    call = {"axis": axis, "exclusive": True, "include_initial": True, "initial": 3, "dtype": "int32", "reset": reset}
+    value = integers(shape)
+    simulation = planned(value, cluster=cluster, **call)
+    assert simulation.plan.config.family in (family, "panels")
+    assert_same(simulation.run(1), cuscan.scan(value, **call))
+
+
 def test_own_strips_of_a_batch() -> None:
     """A block has exactly as many turns as there are strips."""
     value = integers((3, 300, 128))

@@ -66,9 +66,10 @@ FLAGS: dict[str, dict[str, Any]] = {
     "reverse": {"reverse": True},
     "exclusive": {"exclusive": True, "initial": 3},
     "leading": {"include_initial": True},
+    "leading exclusive": {"exclusive": True, "include_initial": True, "initial": 3},
     "carry": {"return_carry": True},
 }
-BESIDE = ("nothing", "mask", "reset", "keys", "offsets")
+BESIDE = ("nothing", "mask", "reset", "still reset", "keys", "offsets")
 DTYPES = ("float32", "uint8", "float16", "int64", "complex64")
 
 
@@ -97,6 +98,7 @@ class Case:
             "nothing": {},
             "mask": {"mask": lay(lambda s: rng.random(s) < 0.7, shape)},
             "reset": {"reset": lay(lambda s: rng.random(s) < 0.1, shape)},
+            "still reset": {"reset": np.broadcast_to(rng.random([*shape[:axis], 1, *shape[axis + 1 :]]) < 0.5, shape)},
             "keys": {"keys": rng.integers(0, 3, length)},
             "offsets": {"offsets": np.array([0, *sorted(rng.integers(0, length + 1, 3)), length])},
         }[self.beside]
@@ -295,7 +297,9 @@ def test_results_lie_in_another_order_than_values(case: Turned) -> None:
     value = in_order(case.values, shape, case.dtype)
     value[...] = np.random.default_rng(3).integers(0, 9, shape)
     keywords = {"axis": 0, "dtype": case.dtype, **FLAGS[case.flag]}
-    outs = [in_order(case.results, (shape[0] + (case.flag == "leading"), *shape[1:]), case.dtype) for _ in range(2)]
+    outs = [
+        in_order(case.results, (shape[0] + case.flag.startswith("leading"), *shape[1:]), case.dtype) for _ in range(2)
+    ]
     with mock.patch("cuscan.planning.panels.ABREAST", 2):
         simulation = prepare(value, target=Target(80, sms, cluster=0), out=outs[0], **keywords)
     expected = arrays_of(cuscan.scan(value, out=outs[1], **keywords))

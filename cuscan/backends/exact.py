@@ -42,10 +42,10 @@ def is_exact(request: ScanRequest) -> bool:
 
 
 def accumulate(request: ScanRequest, value: Array, mask: Array | None, start: Any, outs: list[Array]) -> bool:
-    """Scan an array of the request's shape into `outs`; return False if its bits depend on the order after all.
+    """Scan an array of the request's shape into `outs`; return False if `accumulate` may give other bits.
 
-    They do if zeros of both signs meet: -0 is less than +0, or the positions of an extremum are those of the first of
-    equal numbers, which `accumulate` does not guarantee. NaN have no position here.
+    It may if zeros of both signs meet: it does not order them, nor is an extremum with a position that of the first of
+    equal numbers. NaN have no position here.
     """
     op, dtype, out = request.op, request.result.dtype, outs[0]
     if 0 in out.shape:

@@ -185,11 +185,11 @@ private:
                 if (s < count) visit(s);
         }
     }
-    // Calls take(step, slot, elements of that and of the slots beside it) for all existing elements of array kArray; if
-    // others do not exist, calls clear() before. So no register is cleared in vain.
     struct Nothing {
         CUSCAN_DEVICE void operator()() const {}
     };
+    // Calls take(step, slot, elements of that and of the slots beside it) for all existing elements of array kArray,
+    // and perhaps for others, with any value. If not for all, it calls clear() before.
     template <int kArray, class Operand, class Take, class Clear = Nothing>
     CUSCAN_DEVICE void read_each(Operand, Take take, Clear clear = {}) const {
         using T = typename Operand::Type;
@@ -235,13 +235,14 @@ private:
     // Where every kTogether-th slot's first step lies. Slots without a column have another's place.
     template <int kTogether>
     CUSCAN_DEVICE void locate(const Strided<int>& from, const char* (&at)[kSlots / kTogether]) const {
-        const auto slot = [&](int i) { return exists(i * kTogether) ? i * kTogether : i * kTogether % kPack; };
+        const auto existing = [&](int slot) { return exists(slot) ? slot : slot % kPack; };
         if (place.outers == 1) {
             CUSCAN_UNROLL
-            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = from.first + column_of(slot(i)) * from.column;
+            for (int i = 0; i < kSlots / kTogether; ++i)
+                at[i] = from.first + column_of(existing(i * kTogether)) * from.column;
         } else {
             CUSCAN_UNROLL
-            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = from.of(within(slot(i)));
+            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = from.of(within(existing(i * kTogether)));
         }
     }
     // From shared memory, step by step: kTogether slots lie side by side.
@@ -344,7 +345,11 @@ private:
         using Operand = typename Config::SegmentOperand;
         if constexpr (Config::kSegments == Segments::kReset)
             read_each<Numbers::kSegments>(Operand(), [&](int s, int i, const auto& pack) {
-                each(pack, [&](int j, boolean reset) { items.restarts.set(s * kSlots + i + j, reset.bits != 0); });
+                each(pack, [&](int j, boolean reset) {
+                    // The result behind the last element does not restart.
+                    const bool restarts = reset.bits != 0 && (!Config::kIncludesInitial || s < steps);
+                    items.restarts.set(s * kSlots + i + j, restarts);
+                });
             });
         if constexpr (Config::kSegments == Segments::kKeys) {
             using Key = typename Operand::Type;

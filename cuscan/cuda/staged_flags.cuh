@@ -100,6 +100,8 @@ struct StagedFlags {
             if (copies) target::fence();  // arrive_loaded waits for copies only
         }
     }
+    // Whether a segment may start at a row: the result behind the last element does not restart.
+    CUSCAN_DEVICE bool may_start(int row) const { return !Config::kIncludesInitial || row < rows; }
     // Calls take(step, column of kWide, item) for kSteps rows from `row` on, of kWide columns from `column` on.
     template <int kSteps, int kWide, class Take>
     CUSCAN_DEVICE void each(const Buffer& buffer, int row, int column, Take take) const {
@@ -183,8 +185,9 @@ CUSCAN_DEVICE void read_flags(Items& items, const Mask& mask, const Starts& star
             items.keep.set(s * kWide + c, kept.bits != 0);
         }
     });
-    starts.template each<kSteps, kWide>(
-        memory, row, column, [&](int s, int c, auto start) { items.restarts.set(s * kWide + c, start.bits != 0); });
+    starts.template each<kSteps, kWide>(memory, row, column, [&](int s, int c, auto start) {
+        items.restarts.set(s * kWide + c, start.bits != 0 && starts.may_start(row + s));
+    });
 }
 
 }  // namespace cuscan

@@ -502,7 +502,8 @@ CUSCAN_DEVICE float32 smaller_number(float32 a, float32 b) { return fminf(a, b);
 CUSCAN_DEVICE float64 smaller_number(float64 a, float64 b) { return fmin(a, b); }
 CUSCAN_DEVICE uint32 upper_bits(float32 value) { return __float_as_uint(value); }
 CUSCAN_DEVICE uint32 upper_bits(float64 value) { return uint32(__double2hiint(value)); }
-// Whether these bits belong to -0 and +0, or to a negative and a positive number beside these.
+// True for -0 and +0. For float64, which is compared by its upper half, also for tiny numbers of these signs, where the
+// order is the same.
 template <class T>
 CUSCAN_DEVICE bool are_zeros(T negative, T positive) {
     return ((upper_bits(negative) ^ 0x80000000u) | upper_bits(positive)) == 0;

@@ -103,7 +103,7 @@ CUSCAN_DEVICE T* advance(T* item, int64 step, int64 index) {
 }
 
 // `item`: the vector's first element in scan order. `count`: how many elements of the vector exist. The others are
-// zero, or copies with broadcast access; no stored result depends on them.
+// zero, or copies with broadcast access; no stored result may depend on them.
 template <Access kAccess, int kItems, class T>
 CUSCAN_DEVICE Vector<T, kItems> load_vector(const T* item, int64 step, int count) {
     using V = Vector<T, kItems>;

@@ -74,8 +74,8 @@ struct WarpTile {
             reader.template each<Numbers::kMask>([&](int r, const auto& mask) { items.keep.set_vector(r, mask); });
         if constexpr (Config::kSegments == Segments::kReset)
             reader.template each<Numbers::kSegments>([&](int r, auto reset) {
-                // The result behind the last element must not restart, but a stage may hold anything there.
-                if constexpr (Config::kIncludesInitial && Source::template holds<Numbers::kSegments>()) {
+                // The result behind the last element does not restart, whatever was loaded there.
+                if constexpr (Config::kIncludesInitial) {
                     CUSCAN_UNROLL
                     for (int i = 0; i < kItems; ++i)
                         if (first + lane * kItems + r * kStride + i >= length) reset.item[i] = {};

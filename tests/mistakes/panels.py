@@ -239,7 +239,7 @@ PLACES = (
     Mistake("batch-axes-not-divided", Kind.PLACE, "panels-apart", KERNEL, "first += of.rest * ", "first += rest * "),
     Mistake("every-batch-axis-is-the-first", Kind.PLACE, "panels-apart", KERNEL, "rest = of.whole;", ""),
     Mistake("slots-beyond-the-tile", Kind.BOUND, "panels-turned", SHARE, "exists(slot) ? slot : slot % kPack", "slot"),
-    Mistake("every-step-is-read-first", Kind.PLACE, "panels-kept", SHARE, "from_here += from.step;", ""),
+    Mistake("every-step-is-read-first", Kind.PLACE, "panels-kept", SHARE, "+ j] + s * from.step", "+ j]"),
     Mistake("packs-stored-in-one-step", Kind.PLACE, "panels-packed", SHARE, "at += pitch;", ""),
     Mistake(
         "results-stored-in-one-step",
