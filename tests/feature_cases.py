@@ -105,6 +105,9 @@ def segments_of(name: str, rng: np.random.Generator, shape: tuple[int, ...], axi
             return {"reset": np.full(shape, special == "all")}
         if special == "thin":
             return {"reset": _thin(rng.random(n) < 0.05, shape, axis)}
+        if special == "still":  # the same along the axis
+            lines = np.expand_dims(rng.random(np.delete(shape, axis)) < 0.5, axis)
+            return {"reset": np.broadcast_to(lines, shape)}
         reset = rng.choice(np.array([0, 1, 2, 255], np.uint8), shape, p=[0.97, 0.01, 0.01, 0.01])
         np.moveaxis(reset, axis, -1)[..., _edges(n)[:-1] % n] |= rng.random(len(_edges(n)) - 1) < 0.3
         return {"reset": reset.view(bool)}

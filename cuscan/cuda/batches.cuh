@@ -43,8 +43,8 @@ class BatchWalk {
 public:
     // The most batches of a strip with which a walk may begin anew at each batch: it passes sections in two steps.
     static constexpr uint32 kFew = kHasNodes ? 2 * kEach * kBatches : 200;
-    // Totals of the windows, or what precedes a node, in two buffers that take turns. If 16 bytes may lie across two
-    // totals, the compiler loads parts of a neighbour, too, which racecheck reports.
+    // Totals of the windows, or what precedes a node, in two buffers that take turns. Totals of 16 bytes begin at
+    // multiples of 16: otherwise the compiler also loads a word of a neighbour, which racecheck reports.
     struct Exchange {
         alignas(16) Carry total[2][kWarps][kColumns];
     };

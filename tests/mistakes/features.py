@@ -40,6 +40,11 @@ CALLS = {
     "reset": of_family("tiles-shared", "", "add", segments="reset"),
     "reset-chain": Case("", "add", (40 * 512,), segments="reset"),
     "reset-exclusive": of_family("tiles-shared", "", "add", segments="reset", initial=2.0, call=EXCLUSIVE),
+    "reset-leading": Case("", "add", (3, 1301), segments="reset-still", initial=2.0, call=LEADING),
+    "reset-leading-panels": Case("", "add", (50, 9), 0, segments="reset-still", initial=2.0, call=LEADING),
+    "reset-leading-strips": Case(
+        "", "add", (9001, 12), 0, sms=2, segments="reset-all", initial=2.0, units=None, call=LEADING
+    ),
     "reset-matrices": of_family("tiles-shared", "", MATRIX_PRODUCT.operator(), segments="reset", **MATRICES),
     "keys": of_family("tiles-shared", "", "add", segments="keys"),
     "keys-tiles": Case("", "add", (160 * 128,), segments="keys", units=(1, 1)),
@@ -154,6 +159,30 @@ MISTAKES = (
         "elements.cuh",
         "if (next.restarts) shown = segment_started;",
         ";",
+    ),
+    Mistake(
+        "a-restart-behind-the-last-element",
+        Kind.BOUND,
+        "reset-leading",
+        "warp_tile.cuh",
+        "reset.item[i] = {};",
+        ";",
+    ),
+    Mistake(
+        "a-restart-behind-the-last-step",
+        Kind.BOUND,
+        "reset-leading-panels",
+        "panel_share.cuh",
+        "(!Config::kIncludesInitial || s < steps)",
+        "true",
+    ),
+    Mistake(
+        "a-restart-behind-the-last-row",
+        Kind.BOUND,
+        "reset-leading-strips",
+        "staged_flags.cuh",
+        "!Config::kIncludesInitial || row < rows",
+        "true",
     ),
     Mistake(
         "segment-without-initial",
