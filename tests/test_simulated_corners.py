@@ -382,10 +382,12 @@ def test_masked_extrema_of_narrow_integers(dtype: str) -> None:
         assert_same(planned(value, op, mask=mask).run(1), expected)
 
 
+@pytest.mark.parametrize("dtype", often(["bfloat16", "float32", "float64"], "float32"))
 @pytest.mark.parametrize("op", often(["max", "min"], "max"))
-def test_zeros_of_both_signs(op: str) -> None:
+def test_zeros_of_both_signs(op: str, dtype: str) -> None:
     """The result has the host's bits."""
-    value = np.random.default_rng(0).choice(np.array([0.0, -0.0], np.float32), (37, 100))
+    zeros = np.array([0.0, -0.0]).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    value = np.random.default_rng(0).choice(zeros, (37, 100))
     assert_same(planned(value, op).run(1), cuscan.scan(value, op))
 
 
