@@ -39,7 +39,10 @@ struct PanelShare {
           column(column),
           apart(apart),
           steps(clamp(place.steps - row * kLong, kLong)),
-          results(clamp(place.results - row * kLong, kLong)) {}
+          results(clamp(place.results - row * kLong, kLong)) {
+        // Threads without a row read nothing there; a register without a value would be kept from tile to tile.
+        if constexpr (Config::kGrid) items = {};
+    }
 
     // The column of the tile that a slot holds.
     CUSCAN_DEVICE int column_of(int slot) const { return (column + slot / kPack * apart) * kPack + slot % kPack; }
