@@ -49,19 +49,19 @@ def same_bits(a, b):
 # ---- the oracle: one element after the other, in the widest type
 
 
-def earliest_smallest(a, b):
-    return np.where((b < a) | ((b != b) & (a == a)), b, a)
+def smallest(a, b):
+    return np.where((b < a) | ((b != b) & (a == a)) | ((b == a) & np.signbit(b)), b, a)
 
 
-def earliest_largest(a, b):
-    return np.where((b > a) | ((b != b) & (a == a)), b, a)
+def largest(a, b):
+    return np.where((b > a) | ((b != b) & (a == a)) | ((b == a) & np.signbit(a)), b, a)
 
 
 STEPS = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b,
-    "min": earliest_smallest,
-    "max": earliest_largest,
+    "min": smallest,
+    "max": largest,
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,

@@ -176,21 +176,23 @@ private:
         return {place.first.array[array] + row * kLong * step, step, geometry.column.stride[array],
                 geometry.batch[0].stride[array]};
     }
-    // Calls visit(step) for the first `count` of kCount steps; if these are all, without a test for each.
-    template <int kCount, class Visit>
-    static CUSCAN_DEVICE void each_step(int count, Visit visit) {
+    struct Nothing {
+        CUSCAN_DEVICE void operator()() const {}
+    };
+    // Calls visit(step) for the first `count` of kCount steps; if these are all, without a test for each, else after
+    // clear().
+    template <int kCount, class Visit, class Clear = Nothing>
+    static CUSCAN_DEVICE void each_step(int count, Visit visit, Clear clear = {}) {
         if (count >= kCount) {
             CUSCAN_UNROLL
             for (int s = 0; s < kCount; ++s) visit(s);
         } else {
+            clear();
             CUSCAN_UNROLL
             for (int s = 0; s < kCount; ++s)
                 if (s < count) visit(s);
         }
     }
-    struct Nothing {
-        CUSCAN_DEVICE void operator()() const {}
-    };
     // Calls take(step, slot, elements of that and of the slots beside it) for all existing elements of array kArray,
     // and perhaps for others, with any value. If not for all, it calls clear() before.
     template <int kArray, class Operand, class Take, class Clear = Nothing>
@@ -217,24 +219,6 @@ private:
             read_memory<T>(in_memory(kArray), take, clear);
         }
     }
-    // Calls take(step, slot, load(step, slot)) for the first `count` of kLong steps, but clear() before if that is not
-    // all.
-    template <class Load, class Take, class Clear>
-    static CUSCAN_DEVICE void take_steps(int count, Load load, Take take, Clear clear) {
-        const auto step = [&](int s) {
-            CUSCAN_UNROLL
-            for (int i = 0; i < kSlots; i += kPack) take(s, i, load(s, i));
-        };
-        if (count >= kLong) {
-            CUSCAN_UNROLL
-            for (int s = 0; s < kLong; ++s) step(s);
-        } else {
-            clear();
-            CUSCAN_UNROLL
-            for (int s = 0; s < kLong; ++s)
-                if (s < count) step(s);
-        }
-    }
     // Where every kTogether-th slot's first step lies. Slots without a column have another's place.
     template <int kTogether>
     CUSCAN_DEVICE void locate(const Strided<int>& from, const char* (&at)[kSlots / kTogether]) const {
@@ -254,17 +238,18 @@ private:
         constexpr int kParts = kPack / kTogether;
         const char* at[kSlots / kTogether];
         locate<kTogether>(from, at);
-        take_steps(
-            exists(0) ? steps : 0,
-            [&](int s, int i) {
+        const auto read_step = [&](int s) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; i += kPack) {
                 Vector<T, kPack> pack;
                 auto* const parts = (Vector<T, kTogether>*)&pack;  // one, or one for each item
                 CUSCAN_UNROLL
                 for (int j = 0; j < kParts; ++j)
                     parts[j] = *(const Vector<T, kTogether>*)(at[i / kTogether + j] + s * from.step);
-                return pack;
-            },
-            take, clear);
+                take(s, i, pack);
+            }
+        };
+        each_step<kLong>(exists(0) ? steps : 0, read_step, clear);
     }
     // Words, step by step.
     template <class T, class Take, class Clear>
@@ -272,9 +257,11 @@ private:
         if (from.is_aligned(4)) return read_tile<T, 1>(from, take, clear);
         const char* at[kSlots];
         locate<1>(from, at);
-        take_steps(
-            exists(0) ? steps : 0, [&](int s, int i) { return Vector<T, 1>{word_at(at[i] + s * from.step)}; }, take,
-            clear);
+        const auto read_step = [&](int s) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; ++i) take(s, i, Vector<T, 1>{word_at(at[i] + s * from.step)});
+        };
+        each_step<kLong>(exists(0) ? steps : 0, read_step, clear);
     }
     // Stores `count` steps of words, from `begin` on, without the bytes that the last column lacks.
     template <class T>
