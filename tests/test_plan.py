@@ -888,13 +888,20 @@ def test_a_tile_of_strips_holds_the_widest_elements(dtype, rows):
 
 
 @pytest.mark.parametrize(
-    ("columns", "given", "family"),
-    [(640, "mask", "strips"), (640, "reset", "strips"), (6016, "mask", "panels"), (6016, "reset", "strips")],
+    ("dtype", "columns", "given", "family"),
+    [
+        ("float32", 6016, "mask", "strips"),
+        ("float32", 9664, "mask", "panels"),  # two strips per block and more
+        ("float32", 9664, "reset", "strips"),
+        ("float32", 12544, "reset", "panels"),  # blocks would have strips of their own
+        ("int16", 25088, "reset", "strips"),  # which those of narrow items share
+        ("int16", 25088, "mask", "panels"),
+    ],
 )
-def test_blocks_share_many_strips_with_segments_but_not_with_a_mask(columns, given, family):
+def test_blocks_share_many_strips_with_segments_but_not_with_a_mask(dtype, columns, given, family):
     flags = view((2**14, columns), "bool")
     beside = {"mask": flags} if given == "mask" else {"segments": (given, flags)}
-    assert planned(view(flags.shape), axis=0, **beside).config.family == family
+    assert planned(view(flags.shape, dtype), axis=0, dtype=dtype, **beside).config.family == family
 
 
 def test_strips_of_large_arrays_are_a_blocks_own_only_on_lines():

@@ -171,8 +171,9 @@ struct Bits {
 };
 
 // kVectors vectors of kItems elements in a thread's registers, with one mask bit and one segment bit per element. With
-// kReplaces there are no mask bits: the caller replaces masked values by the neutral one.
-template <class Config, int kVectors, int kItems, bool kReplaces = false>
+// kReplaces there are no mask bits: the caller replaces masked values by the neutral one. With kTogether, segments
+// start at all elements of a vector together, with one bit for these.
+template <class Config, int kVectors, int kItems, bool kReplaces = false, bool kTogether = false>
 struct Items : Elements<Config> {
     using Base = Elements<Config>;
     using typename Base::Index;
@@ -185,7 +186,7 @@ struct Items : Elements<Config> {
     };
     Pack<Raw, typename Config::Values> raw;
     Bits<Base::kMasked && !kReplaces ? kVectors * kItems : 1> keep;
-    Bits<Base::kSegmented ? kVectors * kItems : 1> restarts;
+    Bits<!Base::kSegmented ? 1 : kTogether ? kVectors : kVectors * kItems> restarts;
     Index index;                 // position of the thread's first element along the axis
     InnerState segment_started;  // the state that a segment starts from
 
@@ -196,6 +197,9 @@ struct Items : Elements<Config> {
         index = Index(Config::kReverse ? geometry.elements() - 1 - position : position);
         segment_started = Base::segment_start(initial);
     }
+    CUSCAN_DEVICE void set_start(int vector, int i, bool starts) {
+        if (!kTogether || i == 0) restarts.set(kTogether ? vector : vector * kItems + i, starts);
+    }
     // The state of item i of a vector, which lies `along` elements after the thread's first in scan order.
     CUSCAN_DEVICE State get(int vector, int i, int along) const {
         const int bit = vector * kItems + i;
@@ -205,7 +209,7 @@ struct Items : Elements<Config> {
         if constexpr (Config::kSkipsNan)
             if (any_nan(vector, i)) value = Base::identity();
         if constexpr (Base::kSegmented) {
-            const bool starts = restarts.get(bit);
+            const bool starts = restarts.get(kTogether ? vector : bit);
             if constexpr (Config::kSegmentsHaveInitial)
                 if (starts) value = Base::Inner::combine(segment_started, value);
             return {value, starts};

@@ -28,7 +28,8 @@ struct PanelShare {
     const int column;  // number among the threads side by side, of which there are `apart`
     const int apart;
     const int steps, results;  // number of steps that have elements; that have results
-    Items<Config, kLong, kSlots, Element::kReplaces> items;
+    static constexpr bool kBits = Config::kSegments == Segments::kBits;
+    Items<Config, kLong, kSlots, Element::kReplaces, kBits> items;
     State sums[kSlots][kRuns];  // of each run but the last one
 
     CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
@@ -338,7 +339,7 @@ private:
                 each(pack, [&](int j, boolean reset) {
                     // The result behind the last element does not restart.
                     const bool restarts = reset.bits != 0 && (!Config::kIncludesInitial || s < steps);
-                    items.restarts.set(s * kSlots + i + j, restarts);
+                    items.set_start(s, i + j, restarts);
                 });
             });
         if constexpr (Config::kSegments == Segments::kKeys) {
@@ -354,21 +355,16 @@ private:
                 each(pack, [&](int j, const Key& key) {
                     const bool change =
                         arithmetic(key) != arithmetic(before[i + j]) && (!is_first || Element::kCarriesIn);
-                    items.restarts.set(s * kSlots + i + j, change && s < steps);
+                    items.set_start(s, i + j, change && s < steps);
                     before[i + j] = key;
                 });
             });
         }
-        if constexpr (Config::kSegments == Segments::kBits) {
+        if constexpr (kBits) {
             static_assert(32 % kLong == 0, "the bits of a share lie in one word");
             const uint32* const words = (const uint32*)place.first.array[Numbers::kSegments];
             const int64 first = this->first();
-            const uint32 bits = steps > 0 ? words[first / 32] >> first % 32 : 0;
-            CUSCAN_UNROLL
-            for (int s = 0; s < kLong; ++s) {
-                CUSCAN_UNROLL
-                for (int i = 0; i < kSlots; ++i) items.restarts.set(s * kSlots + i, bits >> s & 1);
-            }
+            items.restarts.word[0] = steps > 0 ? words[first / 32] >> first % 32 : 0;
         }
     }
     // The key of the element before the share's first one.

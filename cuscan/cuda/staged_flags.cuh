@@ -1,8 +1,9 @@
 // The mask and the segment starts of a tile in shared memory, beside its values: an item for each element or for each
 // row of the tile, or, where starts are bits, a bit for each row. They lie as far beyond a multiple of 16 bytes as in
-// global memory, or of 4 where rows lie apart. So they move in bulk, or in words, wherever rows begin.
+// global memory. So they move in bulk, or, where rows lie apart, in pieces of 16 bytes, wherever rows begin.
 #pragma once
 #include "elements.cuh"
+#include "tile_rows.cuh"
 
 namespace cuscan {
 
@@ -24,18 +25,18 @@ struct StagedFlags {
     static constexpr bool kThere = Operand::kAccess != Access::kNone;
     static constexpr bool kBits = !kIsMask && Config::kSegments == Segments::kBits;
     static constexpr bool kEach = kThere && !kBits && Operand::kAccess == Access::kVector;  // an item for each element
+    static constexpr bool kOfRows = kThere && !kEach;                                       // one for each row
     static constexpr bool kApart = kEach && !kFlat;  // each row of the tile is a stretch; otherwise there is one
     static constexpr int kWord = 4, kPiece = 16;
-    static constexpr int kAligned = kApart ? kWord : kPiece;
-    static constexpr int kRowBytes = kEach ? kColumns * int(sizeof(Item)) : 1;
-    // Bytes of a stretch, at most; words that hold it.
-    static constexpr int kStretch = kApart ? kRowBytes : kBits ? (kRows + 31) / 32 * kWord : kRows * kRowBytes;
+    static constexpr int kSize = kEach ? sizeof(Item) : 1;
+    static constexpr int kRowBytes = kEach ? kColumns * kSize : 1;
+    using Apart = TileRows<uint8, kRowBytes, 0, kRows, 1>;
+    // Bytes of the stretch, at most; words that hold it.
+    static constexpr int kStretch = kBits ? (kRows + 31) / 32 * kWord : kRows * kRowBytes;
     static constexpr int kWords = (kStretch + 2 * kWord - 2) / kWord;
-    static constexpr int kPitch = kApart ? kWords * kWord : 0;  // from stretch to stretch
     // As in planning/staged_flags.py. A word behind the last one is read, too.
-    static constexpr int kBytes = !kThere  ? 0
-                                  : kApart ? kRows * kPitch + kWord
-                                           : (kStretch + 2 * kPiece - 2) / kPiece * kPiece + kWord;
+    static constexpr int kBytes =
+        !kThere ? 0 : (kApart ? Apart::kBytes : (kStretch + 2 * kPiece - 2) / kPiece * kPiece) + kWord;
     using Buffer = FlagsBuffer<kArray, (kBytes + kPiece - 1) / kPiece>;
 
     const char* first;         // in memory: the item of row 0, column 0; or the word of row 0
@@ -61,7 +62,7 @@ struct StagedFlags {
     // Called by one thread: the bytes that it may load in bulk; 0 if it may load none.
     CUSCAN_DEVICE uint32 bytes_in_bulk() const {
         if constexpr (!kThere || kApart || kBits || !target::kHasBulkCopy) return 0;
-        const Stretch stretch = this->stretch(0);
+        const Stretch stretch = this->stretch();
         const char* const from = stretch.begin - beyond(stretch.begin);
         const char* const to = stretch.end + (kPiece - beyond(stretch.end)) % kPiece;
         return rows > 0 && from >= lowest && to <= end ? uint32(to - from) : 0;
@@ -70,34 +71,17 @@ struct StagedFlags {
         const uint32 bytes = bytes_in_bulk();
         if constexpr (kThere && !kApart && !kBits) {
             if (bytes == 0) return;
-            const char* const begin = stretch(0).begin;
-            arrived.load(memory(buffer) + place(begin, 0) - beyond(begin), begin - beyond(begin), bytes);
+            const char* const begin = stretch().begin;
+            arrived.load(memory(buffer) + place(begin) - beyond(begin), begin - beyond(begin), bytes);
         }
     }
     // Called by kThreads threads: loads this thread's part of what does not move in bulk.
     template <int kThreads>
-    CUSCAN_DEVICE void load_words(Buffer& buffer, target::Barrier& arrived, int thread) const {
-        if constexpr (kThere) {
-            if (bytes_in_bulk() > 0) return;
-            const int words = (kApart ? rows : 1) * kWords;
-            bool copies = false;
-            CUSCAN_NO_UNROLL
-            for (int i = thread; i < words; i += kThreads) {
-                const int number = i / kWords;
-                const Stretch stretch = this->stretch(number);
-                const int behind = (i - number * kWords) * kWord - int(reinterpret_cast<uint64>(stretch.begin) % kWord);
-                const char* const from = stretch.begin + behind;
-                if (from >= stretch.end) continue;
-                char* const to = memory(buffer) + place(stretch.begin, number) + behind;
-                if (from >= lowest && from + kWord <= end) {
-                    arrived.load((uint32*)to, (const uint32*)from);
-                    continue;
-                }
-                for (int j = 0; j < kWord; ++j)
-                    if (from + j >= stretch.begin && from + j < stretch.end) to[j] = from[j];
-                copies = true;
-            }
-            if (copies) target::fence();  // arrive_loaded waits for copies only
+    CUSCAN_DEVICE void load_rest(Buffer& buffer, target::Barrier& arrived, int thread) const {
+        if constexpr (kApart) {
+            apart().template load<kThreads, false>(memory(buffer), arrived, thread, rows, width * kSize, lowest, end);
+        } else if constexpr (kThere) {
+            if (bytes_in_bulk() == 0) load_words<kThreads>(buffer, arrived, thread);
         }
     }
     // Whether a segment may start at a row: the result behind the last element does not restart.
@@ -113,10 +97,10 @@ struct StagedFlags {
             for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
             for (int c = 0; c < kWide; ++c) take(s, c, boolean{uint8(bits >> s & 1)});
         } else if constexpr (kThere) {
+            const char* at = of_row(buffer, row) + (kEach ? column * kSize : 0);
             CUSCAN_UNROLL
             for (int s = 0; s < kSteps; ++s) {
-                const char* const at = of_row(buffer, row + s) + (kEach ? column * int(sizeof(Item)) : 0);
-                if constexpr (kEach && kWide % kWord == 0 && sizeof(Item) == 1) {
+                if constexpr (kEach && kWide % kWord == 0 && kSize == 1) {
                     CUSCAN_UNROLL
                     for (int c = 0; c < kWide; c += kWord) {
                         const uint32 bytes = word_at(at + c);
@@ -125,8 +109,9 @@ struct StagedFlags {
                     }
                 } else {
                     CUSCAN_UNROLL
-                    for (int c = 0; c < kWide; ++c) take(s, c, item(at + (kEach ? c * int(sizeof(Item)) : 0)));
+                    for (int c = 0; c < kWide; ++c) take(s, c, item(at + (kEach ? c * kSize : 0)));
                 }
+                at += pitch();
             }
         }
     }
@@ -135,32 +120,54 @@ private:
     struct Stretch {
         const char *begin, *end;
     };
-    CUSCAN_DEVICE Stretch stretch(int number) const {
-        if constexpr (kApart) {
-            const char* const begin = first + number * along;
-            return {begin, begin + width * int(sizeof(Item))};
-        } else if constexpr (kBits) {
+    CUSCAN_DEVICE Stretch stretch() const {
+        if constexpr (kBits) {
             return {first, first + (skipped + rows + 31) / 32 * kWord};
         } else {
             const char* const begin = first - (descends() ? (rows - 1) * kRowBytes : 0);
             return {begin, begin + rows * kRowBytes};
         }
     }
+    template <int kThreads>
+    CUSCAN_DEVICE void load_words(Buffer& buffer, target::Barrier& arrived, int thread) const {
+        const Stretch stretch = this->stretch();
+        bool copies = false;
+        CUSCAN_NO_UNROLL
+        for (int i = thread; i < kWords; i += kThreads) {
+            const int behind = i * kWord - int(reinterpret_cast<uint64>(stretch.begin) % kWord);
+            const char* const from = stretch.begin + behind;
+            if (from >= stretch.end) continue;
+            char* const to = memory(buffer) + place(stretch.begin) + behind;
+            if (from >= lowest && from + kWord <= end) {
+                arrived.load((uint32*)to, (const uint32*)from);
+                continue;
+            }
+            for (int j = 0; j < kWord; ++j)
+                if (from + j >= stretch.begin && from + j < stretch.end) to[j] = from[j];
+            copies = true;
+        }
+        if (copies) target::fence();  // arrive_loaded waits for copies only
+    }
+    CUSCAN_DEVICE Apart apart() const { return {const_cast<char*>(first), along}; }
     CUSCAN_DEVICE bool descends() const { return kEach ? kBack : along < 0; }
-    static CUSCAN_DEVICE int beyond(const char* at) { return int(reinterpret_cast<uint64>(at) % kAligned); }
+    static CUSCAN_DEVICE int beyond(const char* at) { return int(reinterpret_cast<uint64>(at) % kPiece); }
     // The first item of a whole tile in memory.
     CUSCAN_DEVICE const char* lowest_of_tile() const {
-        return kBits || kApart || !descends() ? first : first - (kRows - 1) * kRowBytes;
+        return kBits || !descends() ? first : first - (kRows - 1) * kRowBytes;
     }
     // Where a stretch that begins at `begin` lies in the buffer.
-    CUSCAN_DEVICE int place(const char* begin, int number) const {
-        if constexpr (kApart) return number * kPitch + beyond(begin);
+    CUSCAN_DEVICE int place(const char* begin) const {
         const char* const lowest = lowest_of_tile();
         return beyond(lowest) + int(begin - lowest);
     }
     CUSCAN_DEVICE const char* of_row(const Buffer& buffer, int row) const {
-        if constexpr (kApart) return memory(buffer) + row * kPitch + beyond(first + row * along);
+        if constexpr (kApart) return memory(buffer) + apart().place(row, 0);
         return memory(buffer) + beyond(lowest_of_tile()) + (descends() ? kRows - 1 - row : row) * kRowBytes;
+    }
+    // Bytes from row to row.
+    CUSCAN_DEVICE int pitch() const {
+        if constexpr (kApart) return apart().pitch();
+        return descends() ? -kRowBytes : kRowBytes;
     }
     static CUSCAN_DEVICE Item item(const char* at) {
         if constexpr (sizeof(Item) == kWord)
@@ -186,7 +193,7 @@ CUSCAN_DEVICE void read_flags(Items& items, const Mask& mask, const Starts& star
         }
     });
     starts.template each<kSteps, kWide>(memory, row, column, [&](int s, int c, auto start) {
-        items.restarts.set(s * kWide + c, start.bits != 0 && starts.may_start(row + s));
+        items.set_start(s, c, start.bits != 0 && starts.may_start(row + s));
     });
 }
 

@@ -113,7 +113,7 @@ struct StripTile : Elements<Config> {
     struct Values : Pack<Buffer, typename Config::Values>, Mask::Buffer, Starts::Buffer {};
     using Results = Pack<ResultBuffer, typename Config::Results>;
     template <int kWide>
-    using Columns = Items<Config, kRunRows, kWide, Base::kReplaces>;
+    using Columns = Items<Config, kRunRows, kWide, Base::kReplaces, Starts::kOfRows>;
     using Share = Columns<kAcross>;
     using Pairs = PairedFold<Op, kDepth == 1 ? 0 : kDepth == 2 ? 1 : 2, State>;  // fold of the chunks of a run
 
@@ -167,8 +167,8 @@ struct StripTile : Elements<Config> {
             }
         }
         if (!together) load_pieces<kThreads>(values, arrived, thread);
-        mask().template load_words<kThreads>(values, arrived, thread);
-        starts().template load_words<kThreads>(values, arrived, thread);
+        mask().template load_rest<kThreads>(values, arrived, thread);
+        starts().template load_rest<kThreads>(values, arrived, thread);
     }
     // Computes the totals of the warp's runs, column by column.
     CUSCAN_DEVICE void fold(const Values& values, Exchange& totals, int warp) const {

@@ -43,20 +43,21 @@ struct TileRows {
     CUSCAN_DEVICE int place(int row, int column) const { return beyond(first) + row * pitch() + column * kSize; }
 
     // Called by kThreads threads: loads this thread's pieces of `rows` rows of `width` items. The whole array lies
-    // between `lowest` and `end`.
-    template <int kThreads>
+    // between `lowest` and `end`. With kOften, machine code is long and fast.
+    template <int kThreads, bool kOften = true>
     CUSCAN_DEVICE void load(char* tile, target::Barrier& arrived, int thread, int rows, int width, const char* lowest,
                             const char* end) const {
         const char* const last = first + (rows - 1) * along;
         const char* const top = along < 0 ? last : first;
         const char* const bottom = (along < 0 ? first : last) + width * kSize;
         if (kEndsInPiece || (top - kPiece >= lowest && bottom + kPiece <= end)) {
-            each_piece<kThreads>(tile, thread, rows, width,
-                                 [&](char* from, char* to, int) { arrived.load((Piece*)to, (const Piece*)from); });
+            each_piece<kThreads, kOften>(tile, thread, rows, width, [&](char* from, char* to, int) {
+                arrived.load((Piece*)to, (const Piece*)from);
+            });
             return;
         }
         bool copies = false;
-        each_piece<kThreads>(tile, thread, rows, width, [&](char* from, char* to, int at) {
+        each_piece<kThreads, false>(tile, thread, rows, width, [&](char* from, char* to, int at) {
             if (from >= lowest && from + kPiece <= end) return arrived.load((Piece*)to, (const Piece*)from);
             copy_part<T>(to, from, -at, width * kSize - at);
             copies = true;
@@ -122,7 +123,7 @@ private:
         return int(-uint32(reinterpret_cast<uint64>(at)) % kMultiple);
     }
     // Calls visit(address, address in the tile, bytes behind the first one of the row) for this thread's pieces.
-    template <int kThreads, class Visit>
+    template <int kThreads, bool kOften, class Visit>
     CUSCAN_DEVICE void each_piece(char* tile, int thread, int rows, int width, Visit visit) const {
         constexpr int kOfRow = ((kTight ? kRowBytes : kLeast) + kPiece - 1) / kPiece;
         constexpr int kAbreast = kOfRow < kThreads ? kOfRow : kThreads, kStep = kThreads / kAbreast;
@@ -131,14 +132,20 @@ private:
         if (row >= kStep) return;
         char* here = first + row * along;
         char* there = tile + place(row, 0);
-        CUSCAN_UNROLL_EIGHT
-        for (int r = row; r < rows; r += kStep) {
+        const auto take_row = [&] {
             CUSCAN_UNROLL
             for (int piece = 0; piece < kOfRow; piece += kAbreast) {
                 const int at = (piece + thread % kAbreast) * kPiece - beyond(here);
                 if (at < width * kSize) visit(here + at, there + at, at);
             }
             here += kStep * along, there += kStep * pitch();
+        };
+        if constexpr (kOften) {
+            CUSCAN_UNROLL_EIGHT
+            for (int r = row; r < rows; r += kStep) take_row();
+        } else {
+            CUSCAN_NO_UNROLL
+            for (int r = row; r < rows; r += kStep) take_row();
         }
     }
     // Stores rows of kBreadth columns, of which `left` exist, a unit at a time.

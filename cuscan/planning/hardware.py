@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 WARP = 32  # threads
+REGISTERS = 65536  # of a multiprocessor
 WORD_BYTES = 4  # of a bank of shared memory
 BULK_ARCH = 90  # first architecture with bulk copies and clusters
 BULK_BYTES = 16  # alignment of bulk copies

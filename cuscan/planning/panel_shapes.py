@@ -5,6 +5,7 @@ A tile takes about as long however many of its threads have elements. So shapes 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from cuscan.order import SECTOR
@@ -28,6 +29,12 @@ FEWEST = 1  # chunks per block; fewer save no time
 CHUNK_TIME, END_TIME = 0.6, 0.5  # the total of a chunk, in times of a tile; the end of a scan, in times of a chunk
 WHOLE_ROWS = 1.3  # blocks share whole rows if this takes less than so many times as long as parts of rows
 LOWER, LARGER = 1.15, 1.2  # lower tiles, and large blocks, are chosen if others have so many times their capacity
+# The time of a tile, in times of an element: that of as many elements as a part of those that it can hold, and of so
+# many for each segment that moves by itself, beside its own. An element takes so long in memory, if all blocks load.
+FIXED, SEGMENT, MEMORY = 0.45, 70, 1.66
+FASTER = 1.1  # another tile is chosen if this one takes so many times as long
+WIDE_BYTES = 256  # of such a panel's row, least
+MORE_PANELS = 4  # panels side by side, beside the fewest ones
 SPARSE = 3  # blocks share panels if all threads could hold so many times the elements
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 
@@ -143,6 +150,44 @@ def own_shape(scan: PanelScan, target: Target) -> Shape:
         if capacity < least:
             best, least = lower, capacity
     return best
+
+
+def faster_shape(scan: PanelScan, shape: Shape, target: Target) -> Shape:
+    """Return a lower or higher tile that takes less time, if blocks keep carries from tile to tile; else `shape`."""
+    if scan.sides or shape.height >= scan.length:
+        return shape
+    best, least = shape, _time(scan, shape, target) / FASTER
+    for other in _shapes(scan, target.sm_count * scan.share.per_sm):
+        time = _time(scan, other, target)
+        if time < least:
+            best, least = other, time
+    return best
+
+
+def _shapes(scan: PanelScan, blocks: int) -> Iterator[Shape]:
+    """Yield tiles of any height, in panels of equal width, whose rows have `WIDE_BYTES` or more if rows are cut."""
+    _, (size, _), batch, share, most, *_ = scan
+    rows, number = 1, product(batch)
+    while share.height * rows < 2 * scan.length and rows <= LANES * share.many:
+        fitting = min(share.beside(rows), most)
+        if fitting >= size:
+            yield share.tile(rows, size, max(min(fitting // size, batch[0].size, -(-number // blocks)), 1))
+        fewest = max(-(-size // fitting), 2)
+        for panels in range(fewest, fewest + MORE_PANELS):
+            columns = min(_whole_sectors(share, -(-size // panels)), size)
+            if columns <= fitting and columns * share.widest >= WIDE_BYTES:
+                yield share.tile(rows, columns, 1)
+        rows *= 2
+
+
+def _time(scan: PanelScan, shape: Shape, target: Target) -> float:
+    """Return the time of a scan, in times of an element of a tile."""
+    share, blocks = scan.share, target.sm_count * scan.share.per_sm
+    steps, size = min(shape.height, scan.length), scan.column.size
+    tiles = -(-panels_of_shape(scan, shape) // blocks) * -(-scan.length // shape.height)  # of a block
+    segments = shape.outers * (1 if shape.columns == size else steps)
+    of_tile = FIXED * share.columns * share.height + SEGMENT * segments + shape.width * steps
+    return max(tiles * of_tile, MEMORY * scan.length * size * product(scan.batch) / blocks)
 
 
 def is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, target: Target) -> bool:

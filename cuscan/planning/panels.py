@@ -14,6 +14,7 @@ from cuscan.planning.hardware import BULK_ARCH
 from cuscan.planning.on_words import are_words, on_words
 from cuscan.planning.panel_shapes import (
     chunk_of,
+    faster_shape,
     filled_shape,
     is_sparse,
     is_worth_a_large_block,
@@ -161,7 +162,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         shared = shared_shape(request, layout, target, sharing, _in_bulk(target, shares=True))
         if length > max(shared.height, COLUMNS.unit):  # otherwise a panel has one chunk
             return _panels(request, layout, target, sharing, shared, shares=True)
-    return _panels(request, layout, target, scan, shape)
+    return _panels(request, layout, target, scan, faster_shape(scan, shape, target))
 
 
 @functools.lru_cache(MOST)

@@ -30,12 +30,12 @@ class Flags(NamedTuple):
         of_row = columns * self.size or 1
         if not self.present:
             return 0
+        gap = VECTOR_BYTES - 1
         if self.size and not flat:
-            nbytes = rows * ((of_row + 2 * _WORD - 2) // _WORD * _WORD)
+            nbytes = rows * (of_row + 2 * gap)
         else:
-            stretch = -(-rows // 32) * _WORD if self.bits else rows * of_row
-            nbytes = (stretch + 2 * VECTOR_BYTES - 2) // VECTOR_BYTES * VECTOR_BYTES
-        return round_up(nbytes + _WORD, VECTOR_BYTES)
+            nbytes = (-(-rows // 32) * _WORD if self.bits else rows * of_row) + gap
+        return round_up(round_up(nbytes, VECTOR_BYTES) + _WORD, VECTOR_BYTES)
 
 
 NO_FLAGS = (Flags(Access.NONE), Flags(Access.NONE))

@@ -8,7 +8,7 @@ from cuscan.order import LANES, Order
 from cuscan.planning.accesses import flags
 from cuscan.planning.assemble import assemble, batch_of, product, round_up
 from cuscan.planning.config import Access, ScanPlan, Target
-from cuscan.planning.hardware import SHARED_RESERVED, WARP
+from cuscan.planning.hardware import REGISTERS, SHARED_RESERVED, WARP
 from cuscan.planning.rows import WARPS, tile_of
 from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residency_of
 from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
@@ -18,6 +18,7 @@ from cuscan.specs import new_tuple
 
 LEAST = 32  # bytes of a row that moves by itself
 GAP, WIDER = 64, 1.25  # bytes, and times the bytes of a row: gaps that are loaded
+SEGMENTED = 1.5  # registers of a thread for each of its elements, if segments may start at them: fewer spill
 
 
 def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]) -> dict[int, Rows]:
@@ -84,6 +85,8 @@ def plan_staged_rows(
     for i in staged:
         found[i] = Access.SHIFTED if layout.axis.strides[i] > 0 else Access.SHIFTED_REVERSED
     shared_bytes, blocks_per_sm = residency_of("staged_rows", request.kind, nbytes, block, target)
+    if request.segments is not None:
+        blocks_per_sm = min(blocks_per_sm, int(REGISTERS / (SEGMENTED * vectors * order.items)) // block)
     return assemble(
         request,
         layout,

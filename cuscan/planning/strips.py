@@ -70,7 +70,8 @@ MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips o
 LONG = 8  # tiles of a strip, least, if rows are not aligned or arrays lie along, and there are strips for all blocks
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
-FEW_STRIPS, FEW_MASKED = 8, 1  # most strips per block with segments, and with a mask: with more, panels are faster
+FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with a mask: with more, panels are faster
+NARROW_ITEM = 2  # bytes of items, at most, with whose flags blocks share strips, however many there are
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
@@ -167,7 +168,7 @@ def _wide(
     for width in widths:
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
-        own = not idles(count, slots)
+        own = not idles(count, slots) and (flags is NO_FLAGS or max(sizes) > NARROW_ITEM)
         if own and (aligned < VECTOR_BYTES or along):  # else blocks would share panels, which are twice as wide
             own = not idles(product(batch) * -(-column.size // (2 * columns)), slots)
         # Panels are faster.

@@ -26,6 +26,7 @@ CALLS = (
     Case("flags-words", "max", (1100, 64), 0, draw=draws("uint8"), masked=True, units=None),
     Case("flags-thin-backwards", "add", (2, 601, 17), 1, segments="reset-thin", units=None, call={"reverse": True}),
     Case("flags-bits", "add", (600, 300), 0, masked=True, segments="offsets-random", units=None),
+    Case("flags-bits-of-pairs", "max", (600, 320), 0, draw=draws("int16"), segments="offsets-random", units=None),
     Case("flags-bits-of-units", "max", (4500, 2), 0, segments="offsets-random", units=None),
 )
 
@@ -36,16 +37,16 @@ MISTAKES = (
         Kind.PLACE,
         "flags-wide",
         FLAGS,
-        "memory(buffer) + row * kPitch",
-        "memory(buffer) + (row ^ 1) * kPitch",
+        "apart().place(row, 0)",
+        "apart().place(row ^ 1, 0)",
     ),
     Mistake(
-        "each-row-as-far-from-a-word-as-the-first",
+        "each-row-as-far-from-a-piece-as-the-first",
         Kind.PLACE,
         "flags-wide",
         FLAGS,
-        "beyond(first + row * along)",
-        "beyond(first)",
+        "return apart().pitch();",
+        "return Apart::kLeast;",
     ),
     Mistake(
         "flags-as-if-they-were-aligned",
@@ -119,7 +120,22 @@ MISTAKES = (
         "* const to = stretch.end + (kPiece - beyond(stretch.end)) % kPiece;",
         "* const to = stretch.end - beyond(stretch.end);",
     ),
-    Mistake("words-of-flags-of-one-row", Kind.PLACE, "flags-wide", FLAGS, "first + number * along;", "first;"),
+    Mistake(
+        "flags-of-one-row",
+        Kind.PLACE,
+        "flags-wide",
+        FLAGS,
+        "const_cast<char*>(first), along}",
+        "const_cast<char*>(first), 0}",
+    ),
+    Mistake(
+        "starts-of-columns-apart",
+        Kind.PLACE,
+        "flags-bits-of-pairs",
+        "elements.cuh",
+        "restarts.get(kTogether ? vector : bit)",
+        "restarts.get(bit)",
+    ),
     Mistake("single-flags-of-their-neighbours", Kind.PLACE, "flags-odd", FLAGS, "to[j] = from[j];", "to[j] = from[0];"),
     Mistake(
         "a-byte-of-a-word-of-flags",

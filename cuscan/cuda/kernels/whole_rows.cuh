@@ -408,8 +408,8 @@ struct WholeRows {
                 stage.arrived.arrive();
             }
         }
-        mask.template load_words<target::kWarp>(stage, stage.arrived, lane());
-        starts.template load_words<target::kWarp>(stage, stage.arrived, lane());
+        mask.template load_rest<target::kWarp>(stage, stage.arrived, lane());
+        starts.template load_rest<target::kWarp>(stage, stage.arrived, lane());
         if (in_bulk) return;
         for (int i = stretch.begin + lane() * int(sizeof(Value)); i < stretch.end; i += target::kWarp * sizeof(Value))
             *reinterpret_cast<Value*>(stage.data + i) = *reinterpret_cast<const Value*>(stretch.memory + i);
