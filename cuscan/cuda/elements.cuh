@@ -197,6 +197,7 @@ struct Items : Elements<Config> {
         index = Index(Config::kReverse ? geometry.elements() - 1 - position : position);
         segment_started = Base::segment_start(initial);
     }
+    // Sets whether a segment starts at item i of a vector. With kTogether, item 0 decides.
     CUSCAN_DEVICE void set_start(int vector, int i, bool starts) {
         if (!kTogether || i == 0) restarts.set(kTogether ? vector : vector * kItems + i, starts);
     }

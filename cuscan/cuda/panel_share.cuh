@@ -12,6 +12,7 @@ template <class Config>
 struct PanelShare {
     static constexpr int kSlots = Config::kSlots, kRuns = Config::kRuns, kSteps = Config::kSteps;
     static constexpr int kPack = Config::kPack, kLong = PanelTile<Config>::kLong;
+    static constexpr bool kBits = Config::kSegments == Segments::kBits;
     using Tile = PanelTile<Config>;
     using Place = PanelPlace<Config>;
     using Turn = PanelTurn<Config>;
@@ -28,7 +29,6 @@ struct PanelShare {
     const int column;  // number among the threads side by side, of which there are `apart`
     const int apart;
     const int steps, results;  // number of steps that have elements; that have results
-    static constexpr bool kBits = Config::kSegments == Segments::kBits;
     Items<Config, kLong, kSlots, Element::kReplaces, kBits> items;
     State sums[kSlots][kRuns];  // of each run but the last one
 
@@ -364,6 +364,7 @@ private:
             static_assert(32 % kLong == 0, "the bits of a share lie in one word");
             const uint32* const words = (const uint32*)place.first.array[Numbers::kSegments];
             const int64 first = this->first();
+            // Bits behind the share are never read.
             items.restarts.word[0] = steps > 0 ? words[first / 32] >> first % 32 : 0;
         }
     }

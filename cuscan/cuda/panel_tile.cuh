@@ -132,12 +132,11 @@ struct Pieces {
             group_begin += groups_further, group_there += groups_abreast * group_pitch;
         } while ((group += groups_abreast) < groups);
     }
-    // Calls visit(address, address in shared memory, bytes) for each segment, by one thread. Neighbouring segments go
-    // to different warps, whose lanes send bulk copies one after the other.
+    // Calls visit(address, address in shared memory, bytes) for each segment, by one of kThreads threads. Neighbouring
+    // segments go to different warps, whose lanes send bulk copies one after the other.
     template <int kThreads, class Visit>
-    CUSCAN_DEVICE void each_segment(char* shared, Visit visit) const {
+    CUSCAN_DEVICE void each_segment(int thread, char* shared, Visit visit) const {
         constexpr int kWarps = kThreads / target::kWarp;
-        const int thread = target::thread_index();
         CUSCAN_NO_UNROLL
         for (int i = thread % target::kWarp * kWarps + thread / target::kWarp; i < segments * groups; i += kThreads) {
             const int group = groups == 1 ? 0 : int(uint32(i) / uint32(segments)), segment = i - group * segments;
@@ -190,6 +189,10 @@ struct PanelTile {
     static constexpr int kThreads = Config::kThreads - target::kWarp;  // workers; one more warp locates tiles
     static constexpr bool kBulk = target::kHasBulkCopy;                // whether long segments move in bulk
     static constexpr int kLong = Config::kRuns * Config::kSteps;       // steps of a thread
+    // Whether the last warp sends bulk copies of a few segments. That takes longer, but workers have less to do: where
+    // no tile waits for the one before it, another block of the multiprocessor works meanwhile.
+    static constexpr bool kLastLoads = kBulk && !Config::kKept && !Config::kGrid;
+    static constexpr int kFew = 2 * target::kWarp;
     using Numbers = Arrays<Config>;
     // Whether a column is a word of small items.
     static constexpr bool kOnWords = kIsWord<typename OperandOf<0, typename Config::Values>::Is::Type>;
@@ -259,8 +262,8 @@ struct PanelTile {
         all.inside = is_inside(all, array);
     }
 
-    // Starts to load those elements of an array that exist in the tile. The caller then arrives at `arrived`, and
-    // expects as many bytes as this returns.
+    // Starts to load those elements of an array that exist in the tile, but for what load_few() loads. The caller then
+    // arrives at `arrived`, and expects as many bytes as this returns.
     template <int kArray, class Operand>
     CUSCAN_DEVICE uint32 load(Operand, const PanelTurn<Config>& turn, target::Barrier& arrived) const {
         using T = typename Single<typename Operand::Type>::Type;
@@ -268,7 +271,8 @@ struct PanelTile {
         const Pieces& pieces = turn.pieces[kArray];
         const PanelArray& array = geometry.tile[kArray];
         if constexpr (kBulk)
-            if (array.is_in_bulk() && pieces.inside) return load_in_bulk(pieces, arrived);
+            if (array.is_in_bulk() && pieces.inside)
+                return has_few(pieces) ? 0 : load_in_bulk<kThreads>(pieces, arrived, target::thread_index());
         const auto send = [&](char* at, char* there, int) { arrived.load((Piece*)there, (const Piece*)at); };
         if (pieces.inside) {
             pieces.each<16>(array, shared, send);
@@ -282,6 +286,14 @@ struct PanelTile {
             copy_part<T>(there, at, begin > -behind ? begin : -behind, clamp(end - at, pieces.bytes - behind));
         });
         return 0;
+    }
+    // The same by the last warp, for an array whose segments move in bulk and are few.
+    template <int kArray>
+    CUSCAN_DEVICE uint32 load_few(const PanelTurn<Config>& turn, target::Barrier& arrived) const {
+        if (!is_staged(kArray)) return 0;
+        const Pieces& pieces = turn.pieces[kArray];
+        const bool loads = geometry.tile[kArray].is_in_bulk() && pieces.inside && has_few(pieces);
+        return loads ? load_in_bulk<target::kWarp>(pieces, arrived, target::thread_index() % target::kWarp) : 0;
     }
     // Stores those elements of a result that exist in the tile. No two warps store parts of the same sector, except at
     // the edges of the tile. Bulk copies read the tile until wait_for_bulk_stores().
@@ -307,6 +319,9 @@ struct PanelTile {
 private:
     using Piece = Vector<uint32, 4>;
 
+    static CUSCAN_DEVICE bool has_few(const Pieces& pieces) {
+        return kLastLoads && pieces.segments * pieces.groups <= kFew;
+    }
     // How an array moves whose rows of threads lie apart. The last one may have fewer steps. They descend in memory,
     // and so do their segments here, if the scan goes against the array's order.
     CUSCAN_DEVICE Pieces split_pieces(const PanelPlace<Config>& place, int array, int steps) const {
@@ -342,16 +357,17 @@ private:
     }
 
     CUSCAN_DEVICE void store_in_bulk(const Pieces& pieces) const {
-        pieces.each_segment<kThreads>(shared, [&](char* at, char* there, int bytes) {
+        pieces.each_segment<kThreads>(target::thread_index(), shared, [&](char* at, char* there, int bytes) {
             const int first = int(-reinterpret_cast<uint64>(at) % 16);
             const int last = bytes - int((reinterpret_cast<uint64>(at) + bytes) % 16);
             if (last > first) target::store_in_bulk(at + first, there + first, last - first);
         });
     }
-    CUSCAN_DEVICE uint32 load_in_bulk(const Pieces& pieces, target::Barrier& arrived) const {
+    template <int kLoading>
+    CUSCAN_DEVICE uint32 load_in_bulk(const Pieces& pieces, target::Barrier& arrived, int thread) const {
         uint32 sum = 0;
         target::fence_before_copies();
-        pieces.each_segment<kThreads>(shared, [&](char* at, char* there, int bytes) {
+        pieces.each_segment<kLoading>(thread, shared, [&](char* at, char* there, int bytes) {
             const int skipped = int(reinterpret_cast<uint64>(at) % 16), whole = round_up(skipped + bytes, 16);
             arrived.load(there - skipped, at - skipped, whole);
             sum += whole;

@@ -1,6 +1,7 @@
 // The mask and the segment starts of a tile in shared memory, beside its values: an item for each element or for each
 // row of the tile, or, where starts are bits, a bit for each row. They lie as far beyond a multiple of 16 bytes as in
-// global memory. So they move in bulk, or, where rows lie apart, in pieces of 16 bytes, wherever rows begin.
+// global memory, wherever rows begin. So they move in bulk; where rows lie apart, in pieces of 16 bytes; bits, and what
+// bulk copies cannot take, in words.
 #pragma once
 #include "elements.cuh"
 #include "tile_rows.cuh"
@@ -29,14 +30,15 @@ struct StagedFlags {
     static constexpr bool kApart = kEach && !kFlat;  // each row of the tile is a stretch; otherwise there is one
     static constexpr int kWord = 4, kPiece = 16;
     static constexpr int kSize = kEach ? sizeof(Item) : 1;
-    static constexpr int kRowBytes = kEach ? kColumns * kSize : 1;
+    static constexpr int kRowBytes = (kEach ? kColumns : 1) * kSize;
     using Apart = TileRows<uint8, kRowBytes, 0, kRows, 1>;
-    // Bytes of the stretch, at most; words that hold it.
+    // If rows do not lie apart: bytes of the stretch, at most; words that hold it.
     static constexpr int kStretch = kBits ? (kRows + 31) / 32 * kWord : kRows * kRowBytes;
     static constexpr int kWords = (kStretch + 2 * kWord - 2) / kWord;
     // As in planning/staged_flags.py. A word behind the last one is read, too.
-    static constexpr int kBytes =
-        !kThere ? 0 : (kApart ? Apart::kBytes : (kStretch + 2 * kPiece - 2) / kPiece * kPiece) + kWord;
+    static constexpr int kBytes = !kThere  ? 0
+                                  : kApart ? Apart::kBytes
+                                           : (kStretch + 2 * kPiece - 2) / kPiece * kPiece + kWord;
     using Buffer = FlagsBuffer<kArray, (kBytes + kPiece - 1) / kPiece>;
 
     const char* first;         // in memory: the item of row 0, column 0; or the word of row 0

@@ -43,15 +43,16 @@ struct TileRows {
     CUSCAN_DEVICE int place(int row, int column) const { return beyond(first) + row * pitch() + column * kSize; }
 
     // Called by kThreads threads: loads this thread's pieces of `rows` rows of `width` items. The whole array lies
-    // between `lowest` and `end`. With kOften, machine code is long and fast.
-    template <int kThreads, bool kOften = true>
+    // between `lowest` and `end`. With kUnrolls, the loop over rows is
+    // unrolled, unless some pieces lie partly beyond the array.
+    template <int kThreads, bool kUnrolls = true>
     CUSCAN_DEVICE void load(char* tile, target::Barrier& arrived, int thread, int rows, int width, const char* lowest,
                             const char* end) const {
         const char* const last = first + (rows - 1) * along;
         const char* const top = along < 0 ? last : first;
         const char* const bottom = (along < 0 ? first : last) + width * kSize;
         if (kEndsInPiece || (top - kPiece >= lowest && bottom + kPiece <= end)) {
-            each_piece<kThreads, kOften>(tile, thread, rows, width, [&](char* from, char* to, int) {
+            each_piece<kThreads, kUnrolls>(tile, thread, rows, width, [&](char* from, char* to, int) {
                 arrived.load((Piece*)to, (const Piece*)from);
             });
             return;
@@ -123,7 +124,7 @@ private:
         return int(-uint32(reinterpret_cast<uint64>(at)) % kMultiple);
     }
     // Calls visit(address, address in the tile, bytes behind the first one of the row) for this thread's pieces.
-    template <int kThreads, bool kOften, class Visit>
+    template <int kThreads, bool kUnrolls, class Visit>
     CUSCAN_DEVICE void each_piece(char* tile, int thread, int rows, int width, Visit visit) const {
         constexpr int kOfRow = ((kTight ? kRowBytes : kLeast) + kPiece - 1) / kPiece;
         constexpr int kAbreast = kOfRow < kThreads ? kOfRow : kThreads, kStep = kThreads / kAbreast;
@@ -140,7 +141,7 @@ private:
             }
             here += kStep * along, there += kStep * pitch();
         };
-        if constexpr (kOften) {
+        if constexpr (kUnrolls) {
             CUSCAN_UNROLL_EIGHT
             for (int r = row; r < rows; r += kStep) take_row();
         } else {

@@ -5,7 +5,7 @@ A tile takes about as long however many of its threads have elements. So shapes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from cuscan.order import SECTOR
@@ -13,7 +13,7 @@ from cuscan.planning.assemble import even_part, product, round_up
 from cuscan.planning.config import Target
 from cuscan.planning.crossing import Sides
 from cuscan.planning.hardware import SHARED_RESERVED
-from cuscan.planning.panel_tile import LANES, PanelScan, Shape, Share, tile_words
+from cuscan.planning.panel_tile import LANES, PanelScan, Shape, Share, smaller, tile_words
 from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
@@ -29,12 +29,12 @@ FEWEST = 1  # chunks per block; fewer save no time
 CHUNK_TIME, END_TIME = 0.6, 0.5  # the total of a chunk, in times of a tile; the end of a scan, in times of a chunk
 WHOLE_ROWS = 1.3  # blocks share whole rows if this takes less than so many times as long as parts of rows
 LOWER, LARGER = 1.15, 1.2  # lower tiles, and large blocks, are chosen if others have so many times their capacity
-# The time of a tile, in times of an element: that of as many elements as a part of those that it can hold, and of so
-# many for each segment that moves by itself, beside its own. An element takes so long in memory, if all blocks load.
+# A tile takes as long as its own elements, FIXED times those that it can hold, and SEGMENT elements for each segment
+# that moves by itself. Memory takes MEMORY times as long for an element, if all blocks load.
 FIXED, SEGMENT, MEMORY = 0.45, 70, 1.66
 FASTER = 1.1  # another tile is chosen if this one takes so many times as long
-WIDE_BYTES = 256  # of such a panel's row, least
-MORE_PANELS = 4  # panels side by side, beside the fewest ones
+WIDE_BYTES = 256  # of a part of a row, least
+PANELS = 4  # numbers of panels side by side that are tried, from the fewest on
 SPARSE = 3  # blocks share panels if all threads could hold so many times the elements
 BUSY = 0.85  # average fraction of busy blocks per wave that suffices
 
@@ -152,14 +152,17 @@ def own_shape(scan: PanelScan, target: Target) -> Shape:
     return best
 
 
-def faster_shape(scan: PanelScan, shape: Shape, target: Target) -> Shape:
-    """Return a lower or higher tile that takes less time, if blocks keep carries from tile to tile; else `shape`."""
-    if scan.sides or shape.height >= scan.length:
+def faster_shape(scan: PanelScan, shape: Shape, target: Target, fits: Callable[[Shape], bool]) -> Shape:
+    """Return another tile that fits and takes less time, if blocks keep carries from tile to tile; else `shape`."""
+    floor = FASTER * _memory_time(scan, target)
+    if scan.sides or shape.height >= scan.length or _time(scan, shape, target) <= floor:
         return shape
+    while not fits(shape):
+        shape = smaller(scan, shape, shares=False)
     best, least = shape, _time(scan, shape, target) / FASTER
     for other in _shapes(scan, target.sm_count * scan.share.per_sm):
         time = _time(scan, other, target)
-        if time < least:
+        if time < least and fits(other):
             best, least = other, time
     return best
 
@@ -173,7 +176,7 @@ def _shapes(scan: PanelScan, blocks: int) -> Iterator[Shape]:
         if fitting >= size:
             yield share.tile(rows, size, max(min(fitting // size, batch[0].size, -(-number // blocks)), 1))
         fewest = max(-(-size // fitting), 2)
-        for panels in range(fewest, fewest + MORE_PANELS):
+        for panels in range(fewest, fewest + PANELS):
             columns = min(_whole_sectors(share, -(-size // panels)), size)
             if columns <= fitting and columns * share.widest >= WIDE_BYTES:
                 yield share.tile(rows, columns, 1)
@@ -183,11 +186,16 @@ def _shapes(scan: PanelScan, blocks: int) -> Iterator[Shape]:
 def _time(scan: PanelScan, shape: Shape, target: Target) -> float:
     """Return the time of a scan, in times of an element of a tile."""
     share, blocks = scan.share, target.sm_count * scan.share.per_sm
-    steps, size = min(shape.height, scan.length), scan.column.size
+    steps = min(shape.height, scan.length)
     tiles = -(-panels_of_shape(scan, shape) // blocks) * -(-scan.length // shape.height)  # of a block
-    segments = shape.outers * (1 if shape.columns == size else steps)
+    segments = shape.outers * (1 if shape.columns == scan.column.size else steps)
     of_tile = FIXED * share.columns * share.height + SEGMENT * segments + shape.width * steps
-    return max(tiles * of_tile, MEMORY * scan.length * size * product(scan.batch) / blocks)
+    return max(tiles * of_tile, _memory_time(scan, target))
+
+
+def _memory_time(scan: PanelScan, target: Target) -> float:
+    elements = scan.length * scan.column.size * product(scan.batch)
+    return MEMORY * elements / (target.sm_count * scan.share.per_sm)
 
 
 def is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, target: Target) -> bool:

@@ -162,7 +162,12 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         shared = shared_shape(request, layout, target, sharing, _in_bulk(target, shares=True))
         if length > max(shared.height, COLUMNS.unit):  # otherwise a panel has one chunk
             return _panels(request, layout, target, sharing, shared, shares=True)
-    return _panels(request, layout, target, scan, faster_shape(scan, shape, target))
+
+    def fits(other: Shape) -> bool:
+        nbytes = tile_words(request, layout, scan, other, 0, _in_bulk(target, shares=False), False)[-1]
+        return nbytes <= room_of(target, scan.share)
+
+    return _panels(request, layout, target, scan, faster_shape(scan, shape, target, fits))
 
 
 @functools.lru_cache(MOST)

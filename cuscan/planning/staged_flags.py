@@ -32,10 +32,9 @@ class Flags(NamedTuple):
             return 0
         gap = VECTOR_BYTES - 1
         if self.size and not flat:
-            nbytes = rows * (of_row + 2 * gap)
-        else:
-            nbytes = (-(-rows // 32) * _WORD if self.bits else rows * of_row) + gap
-        return round_up(round_up(nbytes, VECTOR_BYTES) + _WORD, VECTOR_BYTES)
+            return round_up(rows * (of_row + 2 * gap), VECTOR_BYTES)
+        stretch = -(-rows // 32) * _WORD if self.bits else rows * of_row
+        return round_up(round_up(stretch + gap, VECTOR_BYTES) + _WORD, VECTOR_BYTES)
 
 
 NO_FLAGS = (Flags(Access.NONE), Flags(Access.NONE))

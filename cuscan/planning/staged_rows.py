@@ -18,7 +18,9 @@ from cuscan.specs import new_tuple
 
 LEAST = 32  # bytes of a row that moves by itself
 GAP, WIDER = 64, 1.25  # bytes, and times the bytes of a row: gaps that are loaded
-SEGMENTED = 1.5  # registers of a thread for each of its elements, if segments may start at them: fewer spill
+SEGMENTED = (
+    1.5  # registers of a thread for each of its elements, if segments may start at them: with fewer, threads spill
+)
 
 
 def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]) -> dict[int, Rows]:
@@ -86,7 +88,7 @@ def plan_staged_rows(
         found[i] = Access.SHIFTED if layout.axis.strides[i] > 0 else Access.SHIFTED_REVERSED
     shared_bytes, blocks_per_sm = residency_of("staged_rows", request.kind, nbytes, block, target)
     if request.segments is not None:
-        blocks_per_sm = min(blocks_per_sm, int(REGISTERS / (SEGMENTED * vectors * order.items)) // block)
+        blocks_per_sm = min(blocks_per_sm, max(int(REGISTERS / (SEGMENTED * vectors * order.items)) // block, 1))
     return assemble(
         request,
         layout,

@@ -37,6 +37,7 @@ CALLS: dict[str, Case] = {
     ),
     "panels-lower": of_family("panels-shared", "", "add", shape=(1, 2100, 80), masked=True, sms=8),
     "panels-bulk": Case("", "add", (130, 1201), 0, sms=2),
+    "panels-bulk-whole": Case("", "add", (43, 6007), 0, sms=1),
     "panels-gaps": of_family("panels-shared", "", "add", masked=True, draw=gapped, call={"dtype": "int16"}),
     "panels-columns-apart": of_family(
         "panels-shared", "", "add", shape=(2, 2100, 12), masked=True, draw=columns_apart, call={"dtype": "int16"}
@@ -58,8 +59,24 @@ WAITS = (
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "arrived.init(2 * Kernel::kThreads)",
-        "arrived.init(Kernel::kThreads)",
+        "arrived.init(2 * Kernel::kThreads",
+        "arrived.init(Kernel::kThreads",
+    ),
+    Mistake(
+        "the-last-warp-is-not-waited-for",
+        Kind.WAIT,
+        "panels-bulk-whole",
+        KERNEL,
+        "(Kernel::kLastLoads ? target::kWarp : 0)",
+        "0",
+    ),
+    Mistake(
+        "lanes-of-the-last-warp-have-one-segment-each",
+        Kind.LOST,
+        "panels-bulk-whole",
+        TILE,
+        "i < segments * groups; i += kThreads) {\n            const int group = groups == 1",
+        "i < segments * groups; i += segments * groups) {\n            const int group = groups == 1",
     ),
     Mistake(
         "the-next-tile-comes-too-early",

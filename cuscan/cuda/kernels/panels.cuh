@@ -44,7 +44,7 @@ struct Panels {
     static constexpr int kUnitRows = Share::kLong < 8 ? 1 : 256 / Share::kLong;
     static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows, kLanes = kUnitRows / kMany;
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
-    static constexpr bool kBulk = PanelTile<Config>::kBulk;
+    static constexpr bool kBulk = PanelTile<Config>::kBulk, kLastLoads = PanelTile<Config>::kLastLoads;
 
     char* const memory;
     PanelShared<Config>& shared;
@@ -95,21 +95,32 @@ struct Panels {
     }
     CUSCAN_DEVICE int64 end(uint32 tile) const { return position(tile) + rows_of(tile) * Share::kLong; }
 
-    CUSCAN_DEVICE void load(const PanelTurn<Config>& turn) {
+    // Calls load(number, operand) for each array that a tile loads, and returns the sum of what that returns.
+    template <class Load>
+    static CUSCAN_DEVICE uint32 each_loaded(Load load) {
         using Numbers = Arrays<Config>;
-        auto& arrived = shared.arrived;
         uint32 bytes = 0;
-        for_each_value<Config>(
-            [&](auto k, auto operand) { bytes += tile.template load<decltype(k)::value>(operand, turn, arrived); });
-        if constexpr (Element::kMasked)
-            bytes += tile.template load<Numbers::kMask>(typename Config::Mask(), turn, arrived);
+        for_each_value<Config>([&](auto k, auto operand) { bytes += load(k, operand); });
+        if constexpr (Element::kMasked) bytes += load(Number<Numbers::kMask>(), typename Config::Mask());
         if constexpr (Config::kSegments == Segments::kReset || Config::kSegments == Segments::kKeys)
-            bytes += tile.template load<Numbers::kSegments>(typename Config::SegmentOperand(), turn, arrived);
+            bytes += load(Number<Numbers::kSegments>(), typename Config::SegmentOperand());
+        return bytes;
+    }
+    CUSCAN_DEVICE void load(const PanelTurn<Config>& turn) {
+        auto& arrived = shared.arrived;
+        const uint32 bytes = each_loaded(
+            [&](auto k, auto operand) { return tile.template load<decltype(k)::value>(operand, turn, arrived); });
         arrived.arrive_loaded();
         if constexpr (kBulk)
             arrived.expect(bytes);  // and arrives for the elements that this thread has stored itself
         else
             arrived.arrive();
+    }
+    // The same by the last warp, for what it loads.
+    CUSCAN_DEVICE void load_few(const PanelTurn<Config>& turn) {
+        auto& arrived = shared.arrived;
+        arrived.expect(
+            each_loaded([&](auto k, auto) { return tile.template load_few<decltype(k)::value>(turn, arrived); }));
     }
 
     // The total of a thread's steps, for the threads above and below it.
@@ -345,6 +356,8 @@ struct Panels {
             target::allow_next_kernel();
         }
         if (!finds && turns[0].turn.exists) load(turns[0]);
+        if constexpr (kLastLoads)
+            if (finds && turns[0].turn.exists) load_few(turns[0]);
         constexpr uint32 kTurns = PanelShared<Config>::kTurns;
         for (uint32 k = 0, loads = 0;; ++k) {
             const auto &now = turns[k % kTurns], &before = turns[(k + 2) % kTurns];
@@ -355,6 +368,8 @@ struct Panels {
             if (finds) {
                 find_after(now, next, schedule);
                 target::sync_block();
+                if constexpr (kLastLoads)
+                    if (next.turn.exists) load_few(next);
             } else {
                 take(now, next, loads);
             }
@@ -545,7 +560,7 @@ CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typena
     const bool takes_turns = target::thread_index() == Kernel::kThreads;  // the first lane of the last warp
     if (takes_turns) {
         shared.origin = origin;
-        shared.arrived.init(2 * Kernel::kThreads);
+        shared.arrived.init(2 * Kernel::kThreads + (Kernel::kLastLoads ? target::kWarp : 0));
         target::fence_after_init();
     }
     if constexpr (Config::kGrid) {
