@@ -92,15 +92,21 @@ def section(records: Sequence[Record]) -> str:
     return "\n\n".join(texts)
 
 
-def headline(records: Sequence[Record]) -> str:
-    """One sentence: the figures of all seeds together, and the worst scan."""
+def headline(records: Sequence[Record], gpu: str) -> str:
+    """The figures of all seeds together, and the worst scan."""
     straight = parts(records)["input and result alike"]
     of = figures([float(record["value"]) for record in straight])
     worst = _worst_first(record for record in records if not bounded(record))[0]
     return (
-        f"Of {of.number} random scans whose input and result lie alike, half reach {share(of.median)} of copy speed or "
-        f"more, and 95 % {share(of.p5)}. Of all, the farthest from a copy is {worst['name']}: {share(worst['value'])}."
+        f"{gpu}: of {of.number} random scans whose input and result lie alike, half reach {share(of.median)} of copy "
+        f"speed or more, and 95 % {share(of.p5)}. Of all, the farthest from a copy is {worst['name']}: "
+        f"{share(worst['value'])}."
     )
+
+
+def median(records: Sequence[Record]) -> float:
+    """The median share of copy speed of scans whose input and result lie alike."""
+    return statistics.median(float(record["value"]) for record in parts(records)["input and result alike"])
 
 
 def _seeds(records: Sequence[Record]) -> str:

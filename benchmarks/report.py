@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import cpu, distribution, floors, plots, ranks_table, store, tables
@@ -52,10 +53,9 @@ def page() -> str:
 
 
 def filled(readme: str) -> str:
-    """A README with the numbers of the first result files that have them."""
-    path = first_with("sample")
+    """A README with the numbers of the first result file that has them, and of the samples of all GPUs."""
     readme = replaced(readme, five_lines(first_with("uses")), "five-lines")
-    return replaced(readme, headline(path) if path else "", "headline")
+    return replaced(readme, headline(store.published()), "headline")
 
 
 def first_with(group: str) -> Path | None:
@@ -106,13 +106,22 @@ def five_lines(path: Path | None) -> str:
     return f"{code}\n\n{_wrapped(text)}"
 
 
-def headline(path: Path) -> str:
-    """One picture, and the honest sentence under it."""
+def headline(paths: Sequence[Path]) -> str:
+    """The picture of the sample that is farthest from a copy in its median, and an honest sentence for each GPU."""
+    samples = {path: records for path in paths if (records := tables.grouped(store.load(path)).get("sample"))}
+    if not samples:
+        return cells_alone(paths[0]) if paths else ""
+    farthest = min(samples, key=lambda path: distribution.median(samples[path]))
+    picture = _picture(draw(farthest)["sample"], "Random scans, as a share of a copy of the same bytes", README)
+    gpus = [store.load(path)["environment"].get("gpu") for path in samples]
+    sentences = [distribution.headline(records, gpu) for records, gpu in zip(samples.values(), gpus, strict=True)]
+    return "\n\n".join([picture, *map(_wrapped, sentences)])
+
+
+def cells_alone(path: Path) -> str:
+    """The picture of cells, and an honest sentence, where no sample was measured."""
     results, pictures = store.load(path), draw(path)
     groups = tables.grouped(results)
-    if "sample" in groups:
-        text = "Random scans, as a share of a copy of the same bytes"
-        return f"{_picture(pictures['sample'], text, README)}\n\n{_wrapped(distribution.headline(groups['sample']))}"
     streams = [record for group in groups.values() for record in group if record["how"] == "stream"]
     if not streams:
         return tables.left_out(results)

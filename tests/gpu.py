@@ -454,8 +454,8 @@ def way_for(name: str, ask: Callable[[tuple[int, ...], int], ScanRequest]) -> Wa
 def leads_to(name: str, config: Config) -> bool:
     """Whether a call goes the way of that name, as far as possible: not all kernels take a mask, or segments."""
     taken, wanted = way_of(config), name.split(maxsplit=1)[0]
-    if wanted == "strips-own":  # panels take what strips cannot do
-        return taken in (wanted, "panels-kept")
+    if wanted == "strips-own":  # panels, or strips that blocks share, take what these cannot do
+        return taken in (wanted, "panels-kept", "strips-shared")
     if wanted.startswith(("panels", "tiles")) and wanted != "panels-shared":
         return taken == wanted
     return taken.endswith("-shared") or "-shared" not in wanted

@@ -180,6 +180,15 @@ def test_the_readme_takes_numbers_from_the_first_files_that_have_them(pages: Pat
     assert "(a-gpu-sample.svg)" in readme and "cuscan on one Some GPU" in " ".join(readme.split())
 
 
+def test_the_readme_has_the_samples_of_all_gpus_and_the_picture_of_the_one_farthest_from_a_copy(pages: Path) -> None:
+    store.merge(pages / "a-gpu.json", {"gpu": "A GPU"}, "python -m benchmarks", synthetic(["sample"]))
+    slower = [{**record, "value": record["value"] / 2} for record in synthetic(["sample"])]
+    text = " ".join(written(pages, slower)[0].split())
+    assert "(some-gpu-sample.svg)" in text and "(a-gpu-sample.svg)" not in text
+    for gpu, worst in {"A GPU": "0.72", "Some GPU": "0.36"}.items():
+        assert f"{gpu}: of " in text and f": {worst}." in text.partition(f"{gpu}: of")[2]
+
+
 def test_report_of_a_part(pages: Path) -> None:
     chosen = (Case((9, 9), axis=1, group="rows"), Case((99,), group="small", how="replay"))
     records = [record for case in chosen for step, record in measure(case, HOST, ["numpy"]) if step == "done"]

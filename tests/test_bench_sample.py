@@ -312,7 +312,7 @@ def test_tables_of_a_sample() -> None:
     worst = text.partition("farthest from a copy:")[2].partition("Bounded")[0]
     assert worst.index("scan at 0.02") < worst.index("scan at 0.25") < worst.index("scan at 0.81")
     assert "scan at 0.01" not in worst
-    assert "farthest from a copy is scan at 0.02: 0.02." in distribution.headline(records)
+    assert "farthest from a copy is scan at 0.02: 0.02." in distribution.headline(records, "a GPU")
 
 
 # ---- on a GPU --------------------------------------------------------------------------------------------------------
