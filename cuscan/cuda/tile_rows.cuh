@@ -43,8 +43,8 @@ struct TileRows {
     CUSCAN_DEVICE int place(int row, int column) const { return beyond(first) + row * pitch() + column * kSize; }
 
     // Called by kThreads threads: loads this thread's pieces of `rows` rows of `width` items. The whole array lies
-    // between `lowest` and `end`. With kUnrolls, the loop over rows is
-    // unrolled, unless some pieces lie partly beyond the array.
+    // between `lowest` and `end`. With kUnrolls, the loop over rows is unrolled, unless pieces may lie partly beyond
+    // the array.
     template <int kThreads, bool kUnrolls = true>
     CUSCAN_DEVICE void load(char* tile, target::Barrier& arrived, int thread, int rows, int width, const char* lowest,
                             const char* end) const {

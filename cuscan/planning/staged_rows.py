@@ -18,9 +18,7 @@ from cuscan.specs import new_tuple
 
 LEAST = 32  # bytes of a row that moves by itself
 GAP, WIDER = 64, 1.25  # bytes, and times the bytes of a row: gaps that are loaded
-SEGMENTED = (
-    1.5  # registers of a thread for each of its elements, if segments may start at them: with fewer, threads spill
-)
+SEGMENTED = 1.5  # registers of a thread for each of its elements, with segments: with fewer, threads spill
 
 
 def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]) -> dict[int, Rows]:

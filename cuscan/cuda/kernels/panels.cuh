@@ -338,8 +338,8 @@ struct Panels {
     }
 
     // Works through tiles in the order of `schedule`. The last warp computes where they lie, each while the one
-    // before it loads, and synchronises with the other warps once per tile. It locates the first one while the previous
-    // kernel ends, unless blocks take tickets.
+    // before it loads, sends some of their copies, and synchronises with the other warps once per tile. It locates the
+    // first one while the previous kernel ends, unless blocks take tickets.
     template <class Schedule>
     CUSCAN_DEVICE void run(Schedule schedule) {
         const bool finds = target::thread_index() >= kThreads;
