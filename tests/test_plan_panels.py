@@ -92,9 +92,9 @@ def test_blocks_keep_panels_where_there_are_enough_and_share_few():
 def test_short_axes_take_short_runs_of_many_columns():
     shapes = {
         length: constants(planned(view((length, 2**22 + 1)), axis=0), "Steps", "Runs", "Slots")
-        for length in (2, 3, 8, 9, 17)
+        for length in (2, 3, 8, 9, 17, 25)
     }
-    assert shapes == {2: (2, 1, 16), 3: (4, 1, 8), 8: (8, 1, 4), 9: (8, 2, 2), 17: (8, 4, 1)}
+    assert shapes == {2: (2, 1, 16), 3: (4, 1, 8), 8: (8, 1, 4), 9: (8, 2, 2), 17: (8, 1, 4), 25: (8, 4, 1)}
 
 
 def test_a_thread_has_as_many_elements_as_its_registers_hold():

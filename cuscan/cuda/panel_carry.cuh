@@ -12,7 +12,7 @@
 // number. Kept totals lie in shared memory; the caller synchronises the threads that access them.
 #pragma once
 #include "column_chain.cuh"
-#include "elements.cuh"
+#include "panel_tile.cuh"
 
 namespace cuscan {
 
@@ -45,6 +45,9 @@ struct PanelCarry : Elements<Config> {
     using typename Elements<Config>::Op;
     using typename Elements<Config>::CarryOp;
 
+    // Levels of tiles in a unit, at most; none where blocks share panels.
+    static constexpr int kMostParts = Config::kGrid ? 0 : levels_of(PanelTile<Config>::kUnitRows);
+
     const PanelTree tree;
     // Per column: before its section, one per level of units, and before each unit of a tile, or of a chunk where
     // blocks share panels; then, if stacks have several units, before each stack.
@@ -68,9 +71,9 @@ struct PanelCarry : Elements<Config> {
     CUSCAN_DEVICE State left(uint32 number, int column) const {
         State left{};
         bool has_any = false;
-        CUSCAN_NO_UNROLL
-        for (int level = tree.part_levels - 1; level >= 0; --level) {
-            if (!tree.is_part(number, level)) continue;
+        CUSCAN_UNROLL
+        for (int level = kMostParts - 1; level >= 0; --level) {
+            if (level >= tree.part_levels || !tree.is_part(number, level)) continue;
             left = join<Op>(has_any, left, part(level, column));
             has_any = true;
         }
@@ -101,12 +104,15 @@ protected:
     template <class OfParts, class OfUnits>
     CUSCAN_DEVICE void climb(uint32 number, int column, State total, const Carry& units, OfParts of_parts,
                              OfUnits of_units) const {
-        const int top = tree.complete(number);
-        int level = 0;
-        CUSCAN_NO_UNROLL
-        for (; level < top && level < tree.part_levels; ++level) total = Op::combine(part(level, column), total);
-        if (level < tree.part_levels) return of_parts(level, total);
+        CUSCAN_UNROLL
+        for (int level = 0; level < kMostParts; ++level) {
+            if (level == tree.part_levels) break;
+            if (!tree.is_part(number, level)) return of_parts(level, total);
+            total = Op::combine(part(level, column), total);
+        }
         Carry block = tree.part_levels > 0 ? convert<Carry>(total) : units;
+        const int top = tree.complete(number);
+        int level = tree.part_levels;
         CUSCAN_NO_UNROLL
         for (; level < top; ++level) block = CarryOp::combine(unit(level, column), block);
         if (level == tree.levels())

@@ -63,6 +63,7 @@ struct PanelShare {
     CUSCAN_DEVICE void read(const typename Element::Initial& initial) {
         const auto& geometry = tile.geometry;
         items.clear(geometry, first(), initial);
+        if (Config::kKept && (steps <= 0 || !exists(0))) return read_nothing();
         if constexpr (Config::kIndexed && Element::kCarriesIn && !Config::kReverse) {
             static_assert(kSlots == 1, "each column counts its own elements");
             if (exists(0)) items.index += Element::counted(tile.row(place, column_of(0)));
@@ -146,6 +147,18 @@ struct PanelShare {
     }
 
 private:
+    // For threads without elements. A register without a value would be kept from tile to tile.
+    CUSCAN_DEVICE void read_nothing() {
+        for_each_value<Config>([&](auto k, auto) {
+            CUSCAN_UNROLL
+            for (auto& vector : items.raw.at(k).vector) vector = {};
+        });
+        CUSCAN_UNROLL
+        for (auto& runs : sums) {
+            CUSCAN_UNROLL
+            for (State& sum : runs) sum = {};
+        }
+    }
     CUSCAN_DEVICE State of_run(int slot, int run) const {
         State total = items.get(run * kSteps, slot, run * kSteps);
         CUSCAN_UNROLL

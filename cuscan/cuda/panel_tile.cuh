@@ -189,6 +189,8 @@ struct PanelTile {
     static constexpr int kThreads = Config::kThreads - target::kWarp;  // workers; one more warp locates tiles
     static constexpr bool kBulk = target::kHasBulkCopy;                // whether long segments move in bulk
     static constexpr int kLong = Config::kRuns * Config::kSteps;       // steps of a thread
+    // Threads above each other that hold a unit, of 256 steps; one, if a thread holds fewer than 8 steps.
+    static constexpr int kUnitRows = kLong < 8 ? 1 : 256 / kLong;
     // Whether the last warp sends bulk copies of a few segments. That takes longer, but workers have less to do: where
     // no tile waits for the one before it, another block of the multiprocessor works meanwhile.
     static constexpr bool kLastLoads = kBulk && !Config::kKept && !Config::kGrid;

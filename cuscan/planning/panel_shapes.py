@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from cuscan.order import SECTOR
+from cuscan.order import COLUMNS, SECTOR
 from cuscan.planning.assemble import even_part, product, round_up
 from cuscan.planning.config import Target
 from cuscan.planning.crossing import Sides
 from cuscan.planning.hardware import SHARED_RESERVED
-from cuscan.planning.panel_tile import LANES, PanelScan, Shape, Share, smaller, tile_words
+from cuscan.planning.panel_tile import LANES, PanelScan, Shape, Share, lower_rows, smaller, tile_words
 from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
@@ -143,7 +143,7 @@ def own_shape(scan: PanelScan, target: Target) -> Shape:
         return best
     least = _capacity(scan, best, target) / LOWER
     while rows > 1 and share.beside(rows // 2) <= most and share.height * rows < 2 * scan.length:
-        rows //= 2
+        rows = lower_rows(rows)
         outers = max(min(share.beside(rows) // columns, batch[0].size, -(-product(batch) // blocks)), 1)
         lower = share.tile(rows, columns, outers)
         capacity = _capacity(scan, lower, target)
@@ -204,6 +204,11 @@ def is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, targ
         return False
     capacity, other = _capacity(scan, shape, target), own_shape(large, target)
     return scan.length <= other.height and LARGER * _capacity(large, other, target) < capacity
+
+
+def is_fuller(scan: PanelScan, shape: Shape, other: PanelScan, other_shape: Shape, target: Target) -> bool:
+    """Return whether a tile leaves fewer threads idle than another one."""
+    return LARGER * _capacity(scan, shape, target) <= _capacity(other, other_shape, target)
 
 
 def is_sparse(scan: PanelScan, shape: Shape, target: Target) -> bool:
@@ -303,9 +308,15 @@ def most_columns(share: Share, steps: int) -> int:
 
 
 def _rows(scan: PanelScan, columns: int) -> int:
-    """Return the most thread rows that fit a tile of so many columns: a power of two."""
+    """Return the most thread rows that fit a tile of so many columns, and that the axis needs.
+
+    That is a power of two, unless a tile of one axis holds all of it and keeps no carries.
+    """
     share = scan.share
     fitting, wanted = share.columns // columns or 1, -(-scan.length // share.height)
+    whole = scan.length <= COLUMNS.unit and not scan.sides
+    if whole and wanted <= min(fitting, LANES * share.many) and columns <= share.beside(wanted):
+        return wanted
     rows = min(1 << fitting.bit_length() - 1, 1 << (wanted - 1).bit_length(), LANES * share.many)
     return rows if columns <= share.beside(rows) else rows // 2
 

@@ -99,10 +99,15 @@ def smaller(scan: PanelScan, shape: Shape, *, shares: bool) -> Shape:
         if outers > 1:
             return share.tile(rows, columns, even_part(scan.batch[0].size, outers * 3 // 4))
         if rows > 1:
-            return share.tile(1 << (rows - 1).bit_length() - 1, columns, outers)
+            return share.tile(lower_rows(rows), columns, outers)
     assert columns > share.pack, "no GPU has so little shared memory"
     fewer = even_part(scan.column.size, columns * 3 // 4)
     return share.tile(rows, max(fewer // share.pack, 1) * share.pack, outers)
+
+
+def lower_rows(rows: int) -> int:
+    """Return the largest power of two below a number of thread rows."""
+    return 1 << (rows - 1).bit_length() - 1
 
 
 def parts_of(height: int) -> int:

@@ -16,6 +16,7 @@ from cuscan.planning.panel_shapes import (
     chunk_of,
     faster_shape,
     filled_shape,
+    is_fuller,
     is_sparse,
     is_worth_a_large_block,
     most_columns,
@@ -125,7 +126,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
     kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
     numbers = sum([spec.is_number for spec in request.values])
     longest = min(power_of_two(length), LONGEST)
-    elements, _ = _elements_of(kind, numbers, index, longest)
+    elements, together = _elements_of(kind, numbers, index, longest)
     column, others, sides, steps = tile_axes(request, layout, LARGE.threads * elements)
     if words and column is not layout.others[0]:
         column, others, sides, steps = layout.others[0], layout.others[1:], None, 0
@@ -137,19 +138,29 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
         return new_tuple(PanelScan, (length, column, batch, share, most_columns(share, steps), sides, lacking))
 
+    def in_runs() -> tuple[PanelScan, Shape]:
+        """Return a tile of the whole axis, a run to a thread."""
+        share = _share_of(kind, numbers, index, MANY, RUN, aligned, counts)
+        most = max(share.beside(rows) // share.pack, 1) * share.pack
+        whole = new_tuple(PanelScan, (length, column, batch, share, most, sides, lacking))
+        return whole, run_shape(whole, target, rows)
+
+    rows = -(-length // RUN)
+    few_rows = rows <= MOST_ROWS and not (sides or steps)
     if length <= COLUMNS.unit and not sides:  # otherwise fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
         shape = own_shape(scan, target)
         if length <= shape.height and not is_worth_a_large_block(scan, shape, scan_of(LARGE), target):
+            if few_rows and together == 1 and shape.height >= WASTE * rows * RUN:  # narrow columns cost time, too
+                other = in_runs()
+                if is_fuller(*other, scan, shape, target):
+                    scan, shape = other
             return _panels(request, layout, target, scan, shape)
     scan = scan_of(LARGE)
     shape = own_shape(scan, target)
-    rows, tiles = -(-length // RUN), -(-length // shape.height)
-    if tiles > 1 and tiles * shape.height >= WASTE * length and rows <= MOST_ROWS and not (sides or steps):
-        share = _share_of(kind, numbers, index, MANY, RUN, aligned, counts)
-        most = max(share.beside(rows) // share.pack, 1) * share.pack
-        whole = new_tuple(PanelScan, (length, column, batch, share, most, sides, lacking))
-        panels = _panels(request, layout, target, whole, run_shape(whole, target, rows))
+    tiles = -(-length // shape.height)
+    if tiles > 1 and tiles * shape.height >= WASTE * length and few_rows:
+        panels = _panels(request, layout, target, *in_runs())
         if not panels.constants["Kept"]:  # otherwise the tile does not fit in shared memory
             return panels
     row = shape.columns * scan.share.widest

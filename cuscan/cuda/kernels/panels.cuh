@@ -39,10 +39,9 @@ struct Panels {
     using Kept = KeptCarry<Config>;
     using Sought = SoughtCarry<Config>;
     static constexpr int kThreads = PanelTile<Config>::kThreads, kSlots = Config::kSlots, kPack = Config::kPack;
-    // kUnitRows: threads above each other that hold a unit, of 256 steps; one, if a thread holds fewer than 8 steps.
-    // kLanes: lanes that combine their totals.
-    static constexpr int kUnitRows = Share::kLong < 8 ? 1 : 256 / Share::kLong;
-    static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows, kLanes = kUnitRows / kMany;
+    static constexpr int kUnitRows = PanelTile<Config>::kUnitRows;
+    static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows;
+    static constexpr int kLanes = kUnitRows / kMany;  // lanes that combine the totals of a unit
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
     static constexpr bool kBulk = PanelTile<Config>::kBulk, kLastLoads = PanelTile<Config>::kLastLoads;
 
