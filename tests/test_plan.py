@@ -598,6 +598,25 @@ def test_tickets_are_taken_ahead_where_tiles_wait_for_loads():
     assert not dict(wide.config.constants)["TakesAhead"]
 
 
+def test_two_warps_look_back_far_where_that_takes_longer_than_loads():
+    """Wide states, and exclusive scans, through more than a section of 1,024 tiles of 4 or 32 KiB."""
+
+    def look_back_warps(shape, dtype="float32", **call):
+        made = planned(view(shape, dtype), **call).config
+        assert made.family == "tiles"
+        workers = constants(made, "Warps")[0] * constants(made, "Groups")[0]
+        found = constants(made, "LookBackWarps")[0]
+        assert made.block == (workers + found + 1) * 32
+        return found
+
+    far, near = (1100 * 8192,), (1000 * 8192,)
+    assert look_back_warps(far) == 1
+    assert [look_back_warps(shape, exclusive=True) for shape in (far, near)] == [2, 1]
+    assert [look_back_warps(shape, include_initial=True) for shape in (far, near)] == [2, 1]
+    assert [look_back_warps(shape, "complex128") for shape in (far, (2**18,))] == [2, 1]
+    assert look_back_warps((2000, 5000)) == 0
+
+
 def test_more_tiles_than_tickets_are_refused():
     with pytest.raises(ScanValueError, match="x is too large"):
         planned(view((2**46,)))

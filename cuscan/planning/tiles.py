@@ -25,6 +25,7 @@ GROUPS_BYTES = 104 * 1024  # bytes of tiles that a block's groups work on, at mo
 AHEAD_BYTES = 128 * 1024  # bytes of tiles that a block prefetches beyond those, if there is room
 WIDE_STATE = 8  # bytes of a state, beyond which it is wide: its work delays tiles more than loads do
 FLAG_STAGES = 2  # tiles whose flags a block holds
+LONG_LEVELS = 3  # levels of a look-back through more than a section of tiles
 SHARED_REST = 256  # bytes of shared memory for barriers, tickets and alignment, at most
 SHIFT_BYTES = 32  # bytes of a shifted tile beyond its elements (kShiftedFrom)
 
@@ -52,7 +53,8 @@ def plan_tiles(
     warps = order.warps if units > 1 else -(-length // order.warp_tile)
     accesses, staged = _tile_accesses(request, layout, batch, order, accesses, target)
     many, prefetches = rows > BATCHES * target.sm_count, units > GROUP and _prefetches(request, target)
-    key = request.kind, target, order, accesses, staged, warps, units > 1, many, prefetches
+    levels = (units > 1) + (units > GROUP) + (units > SECTION)
+    key = request.kind, target, order, accesses, staged, warps, levels, many, prefetches
     blocks = _blocks.get(key) or keep(_blocks, key, _make_blocks(layout, *key))
     check_tickets(rows * units)
     return assemble(
@@ -68,7 +70,7 @@ def plan_tiles(
         grid=min(rows * units, target.sm_count),
         shared_bytes=blocks.shared_bytes,
         units=units,
-        levels=(units > 1) + (units > GROUP) + (units > SECTION),
+        levels=levels,
         tickets=True,
         aggregates=rows * units if units > 1 else 0,
         staged=blocks.staged,
@@ -83,12 +85,12 @@ def _make_blocks(
     accesses: tuple[Access, ...],
     staged: tuple[int, ...],
     warps: int,
-    chained: bool,
+    levels: int,
     many: bool,
     prefetches: bool,
 ) -> _Blocks:
     """Return how many tiles a block works on and prefetches, and the constants that follow."""
-    tile, values = warps * order.warp_tile, len(kind.values)
+    chained, tile, values = levels > 0, warps * order.warp_tile, len(kind.values)
     value_bytes = sum(_stage_bytes(layout, i, tile, accesses) for i in staged if i < values) or BULK_BYTES
     groups = max(min(_most_warps(kind) // warps, GROUPS, GROUPS_BYTES // value_bytes), 1)
     state, carry = state_bytes(kind)
@@ -114,6 +116,9 @@ def _make_blocks(
     ahead = chained and set(range(values)) <= set(staged) and stages >= 2 * groups
     by_bits = kind.segments == "offsets"  # bits are not staged
     all_staged = not by_bits and {i for i in flags(kind) if layout.arrays[i]} <= set(staged)
+    # Look-back warps of a block, which take tiles in turn: two where it takes them longer than it takes data to move.
+    slow = levels == LONG_LEVELS and (state > WIDE_STATE or kind.exclusive or kind.include_initial)
+    look_back_warps = 2 if slow and groups > 1 and not kind.only_carry else int(chained)
     constants = {
         "Vectors": order.vectors,
         "Warps": warps,
@@ -123,11 +128,12 @@ def _make_blocks(
         "FlagStages": flag_stages,
         "ScansAhead": int(ahead and not kind.only_carry),  # without results only a row's last tile waits
         "TakesAhead": int(ahead and all_staged and state <= WIDE_STATE),
+        "LookBackWarps": look_back_warps,
         "Prefetches": int(prefetches),
         "Batch": max(order.warps // warps, 1 + shifted) if many else 1,
         "ClearsBeyond": int(bool(staged) and bool(kind.op.source)),
     }
-    return _Blocks(constants, (groups * warps + producers + chained) * WARP, shared_bytes, staged)
+    return _Blocks(constants, (groups * warps + producers + look_back_warps) * WARP, shared_bytes, staged)
 
 
 def _most_warps(kind: CallKind) -> int:

@@ -32,6 +32,7 @@ SHAPES = {
     "tiles": ((2, 100 * 256 + 4), -1, GPU),
     "tiles-tight": ((5, 20 * 256 + 4), -1, TIGHT),
     "tiles-few": ((2, 6 * 256 + 4), -1, GPU),
+    "tiles-sections": ((1030 * 64 + 4,), 0, GPU),
     "tile-a-row": ((60, 200), -1, ONE_SM),
     "tiles-shifted": ((5, 3 * 256 + 5), -1, GPU),
     "tiles-misaligned": ((5, 3 * 256 + 4), -1, GPU),
@@ -375,6 +376,22 @@ MISTAKES = (
         "kernels/tiles.cuh",
         "kStages + Config::kGroups;",
         "kStages;",
+    ),
+    Mistake(
+        "two-look-back-warps-take-each-tile",
+        Kind.PLACE,
+        "tiles-sections",
+        "kernels/tiles.cuh",
+        "k += Shared::kLookBackWarps",
+        "++k",
+    ),
+    Mistake(
+        "every-second-tile-without-look-back",
+        Kind.WAIT,
+        "tiles-sections",
+        "kernels/tiles.cuh",
+        "run_look_back(warp - kWorkers - kProducers)",
+        "run_look_back(0)",
     ),
     Mistake("only-one-group-is-told-the-end", Kind.WAIT, "tiles", "kernels/tiles.cuh", "ended < kGroups", "ended < 1"),
     Mistake(
@@ -1122,11 +1139,12 @@ def scans(family: str) -> list[tuple[Simulation, np.ndarray]]:
     if family in GAPS:
         for example in examples:
             example.value = _apart(example.value, GAPS[family])
-    with small_units(2, 2):
+    sections = family == "tiles-sections"  # exclusive, for two look-back warps
+    with small_units(1, 1) if sections else small_units(2, 2):
         return [
             (
-                prepare(example.value, INTERVAL, axis=axis, initial=example.initial, target=gpu),
-                example.scanned(),
+                prepare(example.value, INTERVAL, axis=axis, initial=example.initial, target=gpu, exclusive=sections),
+                example.scanned(exclusive=sections),
             )
             for example in examples
         ]

@@ -4,9 +4,9 @@
 // A block has an SM to itself. One or two producer warps load tiles into stages of shared memory, as far ahead as there
 // are stages. kGroups groups of kWarps warps take the tiles in turn: a group scans its tile locally, publishes the
 // aggregate, waits for the carry and stores the results. Where rows have several tiles, a look-back warp computes the
-// carry of one tile after another. With kScansAhead a group scans its next tile before it stores the present one: other
-// blocks wait for the next tile's aggregate, and its carry arrives later. After the start, warps synchronise only
-// through the barriers in TilesShared and one named barrier per group.
+// carry of one tile after another; or two, each that of every second tile. With kScansAhead a group scans its next tile
+// before it stores the present one: other blocks wait for the next tile's aggregate, and its carry arrives later. After
+// the start, warps synchronise only through the barriers in TilesShared and one named barrier per group.
 //
 // A group reads values from their stage twice, for the scan and for the store, so that it holds few registers in
 // between. It reads flags (mask and segment starts) once, and their stage is free for a later tile.
@@ -36,9 +36,10 @@ struct TilesShared {
     using Element = Elements<Config>;
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
     static constexpr int kElements = Config::kWarps * Tile::kElements;  // elements of a tile
-    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // group warps; producers, look-back warp follow
+    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // group warps; producers, look-back warps follow
     static constexpr bool kLooksBack = Config::kLevels > 0;
-    static constexpr int kThreads = (kWorkers + Config::kProducers + kLooksBack) * target::kWarp;
+    static constexpr int kLookBackWarps = Config::kLookBackWarps;
+    static constexpr int kThreads = (kWorkers + Config::kProducers + kLookBackWarps) * target::kWarp;
     // Slots for the tiles between the producer and the slowest group.
     static constexpr int kRing = Config::kStages + Config::kGroups;
 
@@ -77,7 +78,7 @@ struct Tiles {
     static constexpr uint32 kStages = Config::kStages, kFlagStages = Config::kFlagStages, kGroups = Config::kGroups;
     static constexpr uint32 kRing = Shared::kRing, kBatch = Config::kBatch;
     static constexpr bool kScansAhead = Config::kScansAhead;
-    // Where no results are stored, groups wait for the look-back warp only in the last tile of a row. It runs beside
+    // Where no results are stored, groups wait for a look-back warp only in the last tile of a row. It runs beside
     // them, and holds a tile's stage until it has read the tile's slot, so that the ring does not lap it.
     static constexpr bool kLooksBackBeside = Shared::kLooksBack && !Element::kStores;
     static constexpr uint32 kSeldom = 8;  // tiles of the block per look-back, in that case
@@ -197,12 +198,14 @@ struct Tiles {
     }
     CUSCAN_DEVICE uint64 tickets() const { return (geometry.rows * geometry.units + kBatch - 1) / kBatch; }
 
-    // ---- the look-back warp -----------------------------------------------------------------------------------------
+    // ---- look-back warps: they take tiles in turn -------------------------------------------------------------------
 
-    CUSCAN_DEVICE void run_look_back() {
+    // There is a slot without a tile for each group, so each of as many look-back warps finds one.
+    static_assert(!Shared::kLooksBack || (Shared::kLookBackWarps > 0 && Shared::kLookBackWarps <= int(kGroups)));
+    CUSCAN_DEVICE void run_look_back(uint32 first) {
         shared.begun[0].wait_together(0);
         Chain ahead = chain();
-        for (uint32 k = 0;; ++k) {
+        for (uint32 k = first;; k += Shared::kLookBackWarps) {
             const uint32 r = k % kRing;
             shared.begun[r].wait_together(k / kRing);
             TileSlot tile{};
@@ -359,7 +362,7 @@ CUSCAN_DEVICE void tiles(Row<Config> origin, Workspace* workspace, const typenam
         kernel.run_group(warp / Config::kWarps, warp % Config::kWarps);
     } else {
         target::barrier_sync<1>(Shared::kThreads);
-        kernel.run_look_back();
+        kernel.run_look_back(warp - kWorkers - kProducers);
     }
     // From the producer for whose slots this warp has waited, or from this producer.
     const uint32 epoch = shared.epoch[(warp < kWorkers ? warp / Config::kWarps : warp - kWorkers) % kProducers];
