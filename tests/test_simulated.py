@@ -345,6 +345,25 @@ def packed_sums() -> list[Case]:
     ]
 
 
+def packed_words() -> list[Case]:
+    """The other operators that work on several small elements of a word: extrema, and operators on bits."""
+    flags: tuple[dict[str, Any], ...] = (
+        {},
+        {"exclusive": True},
+        {"reverse": True, "include_initial": True, "initial": 1},
+        {"reverse": True, "exclusive": True},
+        {"initial": 1},
+    )
+    families = ("rows", "staged-rows", "cluster", "tile-a-row", "tiles-shared", "tiles-alone")
+    turns = itertools.cycle(itertools.product((False, True), flags))
+    dtypes = ("int8", "uint8", "int16", "uint16", "bool")
+    kinds = itertools.product(("min", "max", "and", "or", "xor"), dtypes, families)
+    return [
+        of_family(family, f"{op}-{dtype}-{masked}-{'-'.join(call)}", call, op=op, dtype=dtype, masked=masked)
+        for (op, dtype, family), (masked, call) in zip(kinds, turns, strict=False)
+    ]
+
+
 def shifted_rows() -> list[Case]:
     """Tiles of rows that begin anywhere: staged with the bytes around them, and stored in pieces that lanes share.
 
@@ -553,6 +572,7 @@ CASES = [
     *every_layout(),
     *every_conversion(),
     *packed_sums(),
+    *packed_words(),
     *shifted_rows(),
     *long_chains(),
     *clusters_in_turn(),

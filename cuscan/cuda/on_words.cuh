@@ -9,6 +9,30 @@ template <class Item>
 constexpr bool kIsSigned = false;
 template <>
 constexpr bool kIsSigned<int8> = true;
+template <>
+constexpr bool kIsSigned<int16> = true;
+
+// combine(earlier, later) for words of two 16-bit integers, of the sign of Item.
+template <class Op, class Item>
+struct Halves16;
+template <class T, class Item>
+struct Halves16<And<T>, Item> : And<uint32> {};
+template <class T, class Item>
+struct Halves16<Or<T>, Item> : Or<uint32> {};
+template <class T, class Item>
+struct Halves16<Xor<T>, Item> : Xor<uint32> {};
+template <class T, class Item>
+struct Halves16<Min<T>, Item> {
+    static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
+        return target::smaller_halves<kIsSigned<Item>>(earlier, later);
+    }
+};
+template <class T, class Item>
+struct Halves16<Max<T>, Item> {
+    static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
+        return target::larger_halves<kIsSigned<Item>>(earlier, later);
+    }
+};
 
 // combine(earlier, later) for words of Item, by the operator Op on numbers. Without a specialisation, byte by byte.
 template <class Op, class Item>
@@ -39,22 +63,17 @@ struct Bytes<Add<T>, Item> {
     }
 };
 // Halves compare in one instruction. The upper one of their two bytes decides; then the lower one, shifted up.
-template <class OfHalves>
-CUSCAN_DEVICE uint32 by_halves(uint32 earlier, uint32 later, OfHalves of_halves) {
-    return target::pick_bytes<0x7351>(of_halves(earlier << 8, later << 8), of_halves(earlier, later));
-}
-template <class T, class Item>
-struct Bytes<Min<T>, Item> {
+template <class Op, class Item>
+struct ByHalves {
     static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
-        return by_halves(earlier, later, target::smaller_halves<kIsSigned<Item>>);
+        using Both = Halves16<Op, Item>;
+        return target::pick_bytes<0x7351>(Both::combine(earlier << 8, later << 8), Both::combine(earlier, later));
     }
 };
 template <class T, class Item>
-struct Bytes<Max<T>, Item> {
-    static CUSCAN_DEVICE uint32 combine(uint32 earlier, uint32 later) {
-        return by_halves(earlier, later, target::larger_halves<kIsSigned<Item>>);
-    }
-};
+struct Bytes<Min<T>, Item> : ByHalves<Min<T>, Item> {};
+template <class T, class Item>
+struct Bytes<Max<T>, Item> : ByHalves<Max<T>, Item> {};
 
 template <class Op, class Item>
 struct OnWords : Bytes<Op, Item> {

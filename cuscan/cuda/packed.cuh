@@ -1,69 +1,149 @@
-// Sums of 1-byte or 2-byte integers, several to a 32-bit word. Sums wrap to their width, so only low bits matter and
-// any association gives the same bits. Types this small are bound by instructions per element: at copy speed an SM of
-// an H200 has about 15 instructions per byte.
+// Scans of 1-byte or 2-byte integers and bools, several to a 32-bit word, by operators for which any association gives
+// the same bits: sums, which wrap to their width, extrema, and operators on bits. Types this small are bound by
+// instructions per element: at copy speed an SM of an H200 has about 15 instructions per byte.
 #pragma once
 #include "elements.cuh"
+#include "on_words.cuh"
 
 namespace cuscan {
 
-template <class Op>
-constexpr bool kIsSum = false;
-template <class T>
-constexpr bool kIsSum<Add<T>> = kIsInteger<T>;
+// Whether elements of T, which results have, too, are scanned in words.
+template <class Op, class T>
+constexpr bool kInWords = false;
+template <class N, class T>
+constexpr bool kInWords<Add<N>, T> = kIsInteger<N> && kIsSmallInteger<T>;
+template <class N, class T>
+constexpr bool kInWords<Min<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
+template <class N, class T>
+constexpr bool kInWords<Max<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
+template <class N, class T>
+constexpr bool kInWords<And<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
+template <class N, class T>
+constexpr bool kInWords<Or<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
+template <class N, class T>
+constexpr bool kInWords<Xor<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
 
-// Totals and scans of a thread's vectors, as words. Valid only if kFits; the prefix of the first element is 0.
-template <class Config>
-struct Packed {
-    using Value = typename OperandOf<0, typename Config::Values>::Is::Type;
-    using Result = typename OperandOf<0, typename Config::Results>::Is::Type;
-    static constexpr bool kFits =
-        kIsSum<typename Config::Op> && Config::Values::kCount == 1 && kIsSmallInteger<Value> &&
-        kIsSmallInteger<Result> && sizeof(Value) == sizeof(Result) && Config::kItems * sizeof(Value) % 4 == 0 &&
-        Config::kSegments == Segments::kNone && Config::Last::kAccess == Access::kNone && Config::CarryOut::kCount == 0;
-    static constexpr int kInWord = 4 / sizeof(Value);
-    using Run = Vector<Value, Config::kItems>;
+// The elements of a word, by any of these operators but sums: they combine in 16-bit halves, which hold bytes with
+// their signs. What precedes a word is in both halves of `before`.
+template <class Op, class T>
+struct InWord {
+    using Pairs = Halves16<Op, T>;
 
-    // Zeroes the elements whose bit of `keep`, from number `first` on, is not set.
-    template <class Bits>
-    static CUSCAN_DEVICE Run masked(Run run, const Bits& keep, int first) {
-        CUSCAN_UNROLL
-        for (int i = 0; i < Run::kWords; ++i, first += kInWord) {
-            const uint32 bits = keep.word[first / Bits::kWord] >> first % Bits::kWord & ((1u << kInWord) - 1);
-            // The product moves each bit to the top of its element; pick_bytes replicates it over the element.
-            run.word[i] &= kInWord == 4 ? target::pick_bytes<0xba98>(bits * 0x10204080u, 0)
-                                        : target::pick_bytes<0xbb99>(bits * 0x40008000u, 0);
-        }
-        return run;
+    static CUSCAN_DEVICE uint32 even(uint32 word) {
+        return target::pick_bytes<kIsSigned<T> ? 0xa280 : 0x4240>(word, 0);
     }
-    static CUSCAN_DEVICE uint32 total(const Run& run) {
-        uint32 sum = 0;
-        CUSCAN_UNROLL
-        for (uint32 word : run.word) sum = kInWord == 4 ? target::add_bytes(word, sum) : target::add_halves(word, sum);
-        return sum;
+    static CUSCAN_DEVICE uint32 odd(uint32 word) { return target::pick_bytes<kIsSigned<T> ? 0xb391 : 0x4341>(word, 0); }
+    // Both halves together are the total of a word.
+    static CUSCAN_DEVICE uint32 total(uint32 word) {
+        return sizeof(T) == 1 ? Pairs::combine(even(word), odd(word)) : word;
     }
-    static CUSCAN_DEVICE void scan(const Run& run, uint32 before, Vector<Result, Config::kItems>& results) {
-        if (kInWord == 4) before = target::pick_bytes<0x4040>(before, 0);
-        CUSCAN_UNROLL
-        for (int i = 0; i < Run::kWords; ++i)
-            results.word[i] = kInWord == 4 ? scan_bytes(run.word[i], before) : scan_halves(run.word[i], before);
+    static CUSCAN_DEVICE uint32 add(uint32 total, uint32 word) { return Pairs::combine(total, InWord::total(word)); }
+    // The total, in the low half.
+    static CUSCAN_DEVICE uint32 sum(uint32 total) { return Pairs::combine(total, total >> 16); }
+    static CUSCAN_DEVICE uint32 start(uint32 before) { return target::pick_bytes<0x1010>(before, 0); }
+    template <bool kExclusive>
+    static CUSCAN_DEVICE uint32 scan(uint32 word, uint32& before) {
+        const uint32 start = before, total = InWord::total(word);
+        // Through the elements with odd numbers, if these are bytes; then through those with even numbers.
+        const uint32 neutral = uint32(arithmetic(convert<T>(Op::template identity<T>())));
+        const uint32 through = Pairs::combine(start, Pairs::combine(total, target::pick_bytes<0x1054>(total, neutral)));
+        const uint32 earlier = target::pick_bytes<0x5410>(start, through);
+        before = target::pick_bytes<0x3232>(through, 0);
+        if (sizeof(T) == 2) return kExclusive ? earlier : through;
+        const uint32 through_even = Pairs::combine(earlier, even(word));
+        return kExclusive ? target::pick_bytes<0x6240>(earlier, through_even)
+                          : target::pick_bytes<0x6240>(through_even, through);
+    }
+};
+// Sums. Only low bits matter.
+template <class N, class T>
+struct InWord<Add<N>, T> {
+    static CUSCAN_DEVICE uint32 total(uint32 word) { return add(0, word); }
+    static CUSCAN_DEVICE uint32 add(uint32 total, uint32 word) {
+        return sizeof(T) == 1 ? target::add_bytes(word, total) : target::add_halves(word, total);
+    }
+    static CUSCAN_DEVICE uint32 sum(uint32 total) { return total; }
+    static CUSCAN_DEVICE uint32 start(uint32 before) {
+        return sizeof(T) == 1 ? target::pick_bytes<0x4040>(before, 0) : before;
+    }
+    template <bool kExclusive>
+    static CUSCAN_DEVICE uint32 scan(uint32 word, uint32& before) {
+        return sizeof(T) == 1 ? scan_bytes<kExclusive>(word, before) : scan_halves<kExclusive>(word, before);
     }
 
 private:
     // Works on bytes 0 and 2, and on bytes 1 and 3, in 16-bit halves. `before` has the byte prefix in both halves; the
     // prefix plus the four bytes of a word does not overflow 16 bits.
+    template <bool kExclusive>
     static CUSCAN_DEVICE uint32 scan_bytes(uint32 word, uint32& before) {
         const uint32 even = word & 0x00ff00ffu, odd = target::pick_bytes<0x4341>(word, 0);
         const uint32 through_odd = (even + odd) * 0x00010001u + before;
         const uint32 through_even = through_odd - odd;
         before = target::pick_bytes<0x4242>(through_odd, 0);
-        return Config::kExclusive ? target::pick_bytes<0x6240>(through_even - even, through_even)
-                                  : target::pick_bytes<0x6240>(through_even, through_odd);
+        return kExclusive ? target::pick_bytes<0x6240>(through_even - even, through_even)
+                          : target::pick_bytes<0x6240>(through_even, through_odd);
     }
+    template <bool kExclusive>
     static CUSCAN_DEVICE uint32 scan_halves(uint32 word, uint32& before) {
         const uint32 start = before, middle = start + word;  // only the low halves matter
         before = middle + (word >> 16);
-        return Config::kExclusive ? target::pick_bytes<0x5410>(start, middle)
-                                  : target::pick_bytes<0x5410>(middle, before);
+        return kExclusive ? target::pick_bytes<0x5410>(start, middle) : target::pick_bytes<0x5410>(middle, before);
+    }
+};
+
+// Totals and scans of a thread's vectors, as words. Valid only if kFits.
+template <class Config>
+struct Packed {
+    using Value = typename OperandOf<0, typename Config::Values>::Is::Type;
+    using Result = typename OperandOf<0, typename Config::Results>::Is::Type;
+    using State = typename Elements<Config>::State;
+    static constexpr bool kFits =
+        kInWords<typename Config::Op, Result> && Config::Values::kCount == 1 && sizeof(Value) == sizeof(Result) &&
+        kIsSmallInteger<Value> == kIsSmallInteger<Result> && kIsBoolean<Value> == kIsBoolean<Result> &&
+        Config::kItems * sizeof(Value) % 4 == 0 && Config::kSegments == Segments::kNone &&
+        Config::Last::kAccess == Access::kNone && Config::CarryOut::kCount == 0;
+    static constexpr int kInWord = 4 / sizeof(Value);
+    using Word = InWord<typename Config::Op, Result>;
+    using Run = Vector<Value, Config::kItems>;
+
+    // The elements as words. Masked ones, whose bit of `keep`, from number `first` on, is not set, are neutral.
+    template <class Bits>
+    static CUSCAN_DEVICE Run words(Run run, const Bits& keep, int first) {
+        CUSCAN_UNROLL
+        for (int i = 0; i < Run::kWords; ++i, first += kInWord) {
+            if constexpr (kIsBoolean<Value>) run.word[i] = arithmetic(word<boolean>{run.word[i]});
+            if constexpr (!Elements<Config>::kMasked) continue;
+            const uint32 bits = keep.word[first / Bits::kWord] >> first % Bits::kWord & ((1u << kInWord) - 1);
+            // The product moves each bit to the top of its element; pick_bytes replicates it over the element.
+            const uint32 kept = kInWord == 4 ? target::pick_bytes<0xba98>(bits * 0x10204080u, 0)
+                                             : target::pick_bytes<0xbb99>(bits * 0x40008000u, 0);
+            run.word[i] = (run.word[i] & kept) | (neutral() & ~kept);
+        }
+        return run;
+    }
+    static CUSCAN_DEVICE State total(const Run& run) {
+        uint32 total = Word::total(run.word[0]);
+        CUSCAN_UNROLL
+        for (int i = 1; i < Run::kWords; ++i) total = Word::add(total, run.word[i]);
+        return State(number(Word::sum(total) & 0xffffu));
+    }
+    static CUSCAN_DEVICE void scan(const Run& run, const Running<Config>& running,
+                                   Vector<Result, Config::kItems>& results) {
+        uint32 before = Word::start(number(running.present ? running.value : Elements<Config>::identity()));
+        CUSCAN_UNROLL
+        for (int i = 0; i < Run::kWords; ++i)
+            results.word[i] = Word::template scan<Config::kExclusive>(run.word[i], before);
+    }
+
+private:
+    template <class From>
+    static CUSCAN_DEVICE uint32 number(From from) {
+        return uint32(arithmetic(convert<Result>(from)));
+    }
+    // An element that does not count, in all places of a word.
+    static CUSCAN_DEVICE uint32 neutral() {
+        return kInWord == 4 ? (number(Elements<Config>::identity()) & 0xffu) * 0x01010101u
+                            : (number(Elements<Config>::identity()) & 0xffffu) * 0x00010001u;
     }
 };
 

@@ -10,6 +10,10 @@ namespace cuscan {
 struct boolean {
     uint8 bits;
 };
+template <class T>
+constexpr bool kIsBoolean = false;
+template <>
+constexpr bool kIsBoolean<boolean> = true;
 struct float16 {
     uint16 bits;
 };

@@ -201,12 +201,12 @@ struct WarpTile {
         }
     };
     using Outputs = Pack<Output, typename Config::Results>;
-    // Computes the results of vector r, and calls visit(item number, state) for each item. Packed sums have no use for
-    // the calls and skip them.
+    // Computes the results of vector r, and calls visit(item number, state) for each item. Packed elements have no use
+    // for the calls and skip them.
     template <class Visit>
     CUSCAN_DEVICE void run(int r, Running<Config>& running, Outputs& output, Visit visit) const {
         if constexpr (Packed<Config>::kFits) {
-            Packed<Config>::scan(packed(r), running.present ? uint32(running.value) : 0, output.at(Number<0>()).vector);
+            Packed<Config>::scan(packed(r), running, output.at(Number<0>()).vector);
         } else {
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) {
@@ -334,15 +334,11 @@ private:
     }
 
     CUSCAN_DEVICE auto packed(int r) const {
-        const auto& vector = items.raw.at(Number<0>()).vector[r];
-        if constexpr (Element::kMasked)
-            return Packed<Config>::masked(vector, items.keep, r * kItems);
-        else
-            return vector;
+        return Packed<Config>::words(items.raw.at(Number<0>()).vector[r], items.keep, r * kItems);
     }
     CUSCAN_DEVICE State total(int r) const {
         if constexpr (Packed<Config>::kFits) {
-            return State(Packed<Config>::total(packed(r)));
+            return Packed<Config>::total(packed(r));
         } else {
             State total = items.get(r, 0, r * kStride);
             CUSCAN_UNROLL

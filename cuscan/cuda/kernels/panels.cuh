@@ -41,7 +41,7 @@ struct Panels {
     static constexpr int kThreads = PanelTile<Config>::kThreads, kSlots = Config::kSlots, kPack = Config::kPack;
     static constexpr int kUnitRows = PanelTile<Config>::kUnitRows;
     static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows;
-    static constexpr int kLanes = kUnitRows / kMany;  // lanes that combine the totals of a unit
+    static constexpr int kLanes = kUnitRows / kMany;                // lanes that combine the totals of a unit
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
     static constexpr bool kBulk = PanelTile<Config>::kBulk, kLastLoads = PanelTile<Config>::kLastLoads;
 

@@ -36,7 +36,7 @@ struct TilesShared {
     using Element = Elements<Config>;
     using Tile = WarpTile<Config, Config::kVectors, target::kWarp>;
     static constexpr int kElements = Config::kWarps * Tile::kElements;  // elements of a tile
-    static constexpr int kWorkers = Config::kGroups * Config::kWarps;   // group warps; producers, look-back warps follow
+    static constexpr int kWorkers = Config::kGroups * Config::kWarps;  // group warps; producers, look-back warps follow
     static constexpr bool kLooksBack = Config::kLevels > 0;
     static constexpr int kLookBackWarps = Config::kLookBackWarps;
     static constexpr int kThreads = (kWorkers + Config::kProducers + kLookBackWarps) * target::kWarp;
