@@ -152,16 +152,19 @@ def own_shape(scan: PanelScan, target: Target) -> Shape:
     return best
 
 
-def faster_shape(scan: PanelScan, shape: Shape, target: Target, fits: Callable[[Shape], bool]) -> Shape:
-    """Return another tile that fits and takes less time, if blocks keep carries from tile to tile; else `shape`."""
+def faster_shape(scan: PanelScan, shape: Shape, target: Target, turned: float, fits: Callable[[Shape], bool]) -> Shape:
+    """Return another tile that fits and takes less time, if blocks keep carries from tile to tile; else `shape`.
+
+    `turned` is the fraction of values and results that are contiguous along the steps.
+    """
     floor = FASTER * _memory_time(scan, target)
-    if scan.sides or shape.height >= scan.length or _time(scan, shape, target) <= floor:
+    if scan.sides or shape.height >= scan.length or _time(scan, shape, target, turned) <= floor:
         return shape
     while not fits(shape):
         shape = smaller(scan, shape, shares=False)
-    best, least = shape, _time(scan, shape, target) / FASTER
+    best, least = shape, _time(scan, shape, target, turned) / FASTER
     for other in _shapes(scan, target.sm_count * scan.share.per_sm):
-        time = _time(scan, other, target)
+        time = _time(scan, other, target, turned)
         if time < least and fits(other):
             best, least = other, time
     return best
@@ -170,25 +173,32 @@ def faster_shape(scan: PanelScan, shape: Shape, target: Target, fits: Callable[[
 def _shapes(scan: PanelScan, blocks: int) -> Iterator[Shape]:
     """Yield tiles of any height, in panels of equal width, whose rows have `WIDE_BYTES` or more if rows are cut."""
     _, (size, _), batch, share, most, *_ = scan
-    rows, number = 1, product(batch)
-    while share.height * rows < 2 * scan.length and rows <= LANES * share.many:
+    most_rows, number, sector = LANES * share.many, product(batch), SECTOR // share.widest or 1
+    needed = -(-scan.length // share.height)
+    rows_of_tiles = [1 << i for i in range(most_rows.bit_length()) if 1 << i < 2 * needed]
+    if scan.length <= COLUMNS.unit and needed <= most_rows:  # the highest one holds the whole axis, and keeps no carry
+        rows_of_tiles[-1] = needed
+    for rows in rows_of_tiles:
         fitting = min(share.beside(rows), most)
         if fitting >= size:
             yield share.tile(rows, size, max(min(fitting // size, batch[0].size, -(-number // blocks)), 1))
+        fitting -= fitting % sector
+        if fitting * share.widest < WIDE_BYTES:
+            continue
         fewest = max(-(-size // fitting), 2)
         for panels in range(fewest, fewest + PANELS):
             columns = min(_whole_sectors(share, -(-size // panels)), size)
-            if columns <= fitting and columns * share.widest >= WIDE_BYTES:
+            if columns * share.widest >= WIDE_BYTES:
                 yield share.tile(rows, columns, 1)
-        rows *= 2
 
 
-def _time(scan: PanelScan, shape: Shape, target: Target) -> float:
+def _time(scan: PanelScan, shape: Shape, target: Target, turned: float) -> float:
     """Return the time of a scan, in times of an element of a tile."""
     share, blocks = scan.share, target.sm_count * scan.share.per_sm
     steps = min(shape.height, scan.length)
     tiles = -(-panels_of_shape(scan, shape) // blocks) * -(-scan.length // shape.height)  # of a block
-    segments = shape.outers * (1 if shape.columns == scan.column.size else steps)
+    segments = (1 - turned) * shape.outers * (1 if shape.columns == scan.column.size else steps)
+    segments += turned * shape.width
     of_tile = FIXED * share.columns * share.height + SEGMENT * segments + shape.width * steps
     return max(tiles * of_tile, _memory_time(scan, target))
 

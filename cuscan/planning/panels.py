@@ -178,7 +178,9 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         nbytes = tile_words(request, layout, scan, other, 0, _in_bulk(target, shares=False), False)[-1]
         return nbytes <= room_of(target, scan.share)
 
-    return _panels(request, layout, target, scan, faster_shape(scan, shape, target, fits))
+    along = [step == size for size, step in zip(kind.sizes, layout.axis.strides, strict=False)]
+    turned = sum(along) / len(along)
+    return _panels(request, layout, target, scan, faster_shape(scan, shape, target, turned, fits))
 
 
 @functools.lru_cache(MOST)
