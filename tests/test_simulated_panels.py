@@ -34,11 +34,13 @@ def panels() -> Iterator[None]:
 
 
 # Shape, axis and SMs for each way: tiles with all steps, of one row of the batch or of many; few and many rows of
-# threads; panels that one block keeps; panels that blocks share, of whole rows or of parts; narrow columns in vectors.
+# threads, or 5 or 9; panels that one block keeps; panels that blocks share, of whole rows or of parts; narrow columns in
+# vectors.
 WAYS = {
     "whole": ((5, 1031), 0, 2),
     "whole-tall": ((60, 61), 0, 2),
     "whole-batch": ((37, 21, 13), 1, 2),
+    "whole-uneven": ((23, 138, 7), 1, 2),
     "kept": ((90, 2051), 0, 1),
     "kept-tall": ((600, 131), 0, 1),
     "kept-batch": ((9, 1100, 9), 1, 1),

@@ -60,7 +60,7 @@ CALLS = {
     "offsets-panels": of_family("panels-shared", "", "add", draw=draws("float64"), segments="offsets"),
     "offsets-panels-kept": of_family("panels-kept", "", "add", segments="offsets"),
     "offsets-leading": Case("", "add", (2, 2 * PIECE), segments="offsets", call=LEADING),
-    "offsets-leading-panels": Case("", "add", (PIECE, 9), 0, segments="offsets", call=LEADING),
+    "offsets-leading-panels": Case("", "add", (2, 2 * PIECE, 9), 1, segments="offsets", call=LEADING),
     "index": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003), call=BACKWARDS),
     "index-forward": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003)),
     "index-last": of_family("tiles-shared", "", INDEXED["max", "last"], draw=tied("bool"), masked=True),
