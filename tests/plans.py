@@ -51,8 +51,8 @@ def staged(a_plan):
 
 
 def constants(a_plan, *names):
-    """Some of the constants of a plan, or of its configuration."""
-    all_of_them = dict(getattr(a_plan, "config", a_plan).constants)
+    """Some of a plan's constants."""
+    all_of_them = dict(a_plan.config.constants)
     return tuple(all_of_them[name] for name in names)
 
 

@@ -602,11 +602,9 @@ def test_two_warps_look_back_far_where_that_takes_longer_than_loads():
     """Wide states, and exclusive scans, through more than a section of 1,024 tiles of 4 or 32 KiB."""
 
     def look_back_warps(shape, dtype="float32", **call):
-        made = planned(view(shape, dtype), **call).config
-        assert made.family == "tiles"
-        workers = constants(made, "Warps")[0] * constants(made, "Groups")[0]
-        found = constants(made, "LookBackWarps")[0]
-        assert made.block == (workers + found + 1) * 32
+        made = planned(view(shape, dtype), **call)
+        warps, groups, found = constants(made, "Warps", "Groups", "LookBackWarps")
+        assert made.config.family == "tiles" and made.config.block == (warps * groups + found + 1) * 32
         return found
 
     far, near = (1100 * 8192,), (1000 * 8192,)

@@ -357,11 +357,16 @@ def packed_words() -> list[Case]:
     families = ("rows", "staged-rows", "cluster", "tile-a-row", "tiles-shared", "tiles-alone")
     turns = itertools.cycle(itertools.product((False, True), flags))
     dtypes = ("int8", "uint8", "int16", "uint16", "bool")
-    kinds = itertools.product(("min", "max", "and", "or", "xor"), dtypes, families)
-    return [
-        of_family(family, f"{op}-{dtype}-{masked}-{'-'.join(call)}", call, op=op, dtype=dtype, masked=masked)
-        for (op, dtype, family), (masked, call) in zip(kinds, turns, strict=False)
-    ]
+    other_sign = {"int8": "uint8", "uint16": "int16"}
+    cases = []
+    for op in ("min", "max", "and", "or", "xor"):
+        for (dtype, family), (masked, call) in zip(itertools.product(dtypes, families), turns, strict=False):
+            name = f"{op}-{dtype}-{masked}-{'-'.join(call)}"
+            cases.append(of_family(family, name, call, op=op, dtype=dtype, masked=masked))
+        for dtype, result in other_sign.items():
+            cases.append(of_family("tiles-shared", f"{op}-{dtype}-{result}", {"dtype": result}, op=op, dtype=dtype))
+        next(turns)  # other flags for the next operator
+    return cases
 
 
 def shifted_rows() -> list[Case]:
@@ -436,6 +441,7 @@ def long_chains() -> list[Case]:
         Case("chain-of-3-sections", (2500 * 128,), **tiny),
         Case("chain-of-3-sections-complex128", (2049 * 32 + 5,), "complex128", **tiny),
         Case("chain-of-3-sections-initial", (2500 * 64,), "int64", call={"initial": 9}, **tiny),
+        Case("chain-of-3-sections-exclusive", (1100 * 128,), call={"exclusive": True}, **tiny),
         Case("many-chains-of-33-units", (9, 33 * 128 - 1), sms=1, units=(1, 1), seeds=5),
         Case(
             "many-chains-of-100-units-initial",

@@ -13,7 +13,7 @@ from draws import drawn, draws, steps, tied
 from feature_cases import FAMILIES, SHORT, UNITS, Case
 from operator_examples import AFFINE, MATRIX_PRODUCT
 from selection import covering, facets_of, pairs_of
-from simulator import prepare, small_units
+from simulator import assert_same, prepare, small_units
 
 import cuscan
 from cuscan.operators import LINEAR_RECURRENCE
@@ -149,6 +149,24 @@ def test_the_families_are_what_they_are_called() -> None:
             stem = family.split("-")[0]
             stem = {"tile": "tiles", "whole": "whole_rows", "staged": "staged_rows"}.get(stem, stem)
             assert case.prepare()[0].plan.config.family == stem, case.name
+
+
+@pytest.mark.parametrize("shape", [(3, 200), (3, 1801)], ids=["rows", "tiles"])
+@pytest.mark.parametrize(
+    ("op", "dtype", "carry"),
+    [
+        *(("min", "int8", 2**31 - 1), ("min", "uint8", 300), ("max", "int16", -(2**31)), ("max", "int8", 300)),
+        *(("and", "bool", 2), ("xor", "bool", 2), ("or", "uint8", 0x1FF), ("add", "int8", 2**31 - 1)),
+    ],
+)
+def test_a_carry_beyond_the_range_of_the_results(op: str, dtype: str, carry: int, shape: tuple[int, int]) -> None:
+    """Results wrap once they are combined, in words of small elements, too."""
+    value = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+    state = "int32" if dtype.startswith("int") else "uint32"
+    keywords: dict[str, Any] = {"carry": np.full(shape[0], carry, state), "dtype": dtype}
+    with small_units(1, 1):
+        expected = cuscan.scan(value, op, **keywords)
+        assert_same(prepare(value, op, **keywords).run(), expected)
 
 
 def test_carries_come_in_as_numbers_of_all_bits() -> None:

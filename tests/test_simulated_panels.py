@@ -34,8 +34,8 @@ def panels() -> Iterator[None]:
 
 
 # Shape, axis and SMs for each way: tiles with all steps, of one row of the batch or of many; few and many rows of
-# threads, or 5 or 9; panels that one block keeps; panels that blocks share, of whole rows or of parts; narrow columns in
-# vectors.
+# threads, or 5 or 9; panels that one block keeps; panels that blocks share, of whole rows or of parts; narrow columns
+# in vectors.
 WAYS = {
     "whole": ((5, 1031), 0, 2),
     "whole-tall": ((60, 61), 0, 2),

@@ -1,5 +1,5 @@
 // Decoupled look-back along a chain whose units blocks take by ticket. Every unit but the last publishes its aggregate,
-// nothing else. One warp of a block calls prefix() for ever later units; the carry is valid in all lanes. The warp
+// nothing else. A warp of a block calls prefix() for ever later units; the carry is valid in all lanes. The warp
 // moves forward over the aggregates of all units since its previous call, so it depends on the loads of those units
 // alone, never on another block's look-back: there is no chain of look-backs, and a delay does not spread. With
 // kPrefetches the warp issues the loads of the next aggregates before it combines the present ones.

@@ -7,21 +7,25 @@
 
 namespace cuscan {
 
-// Whether elements of T, which results have, too, are scanned in words.
-template <class Op, class T>
-constexpr bool kInWords = false;
-template <class N, class T>
-constexpr bool kInWords<Add<N>, T> = kIsInteger<N> && kIsSmallInteger<T>;
-template <class N, class T>
-constexpr bool kInWords<Min<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
-template <class N, class T>
-constexpr bool kInWords<Max<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
-template <class N, class T>
-constexpr bool kInWords<And<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
-template <class N, class T>
-constexpr bool kInWords<Or<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
-template <class N, class T>
-constexpr bool kInWords<Xor<N>, T> = kIsSmallInteger<T> || kIsBoolean<T>;
+// Operators whose words combine in 16-bit halves.
+template <class Op>
+constexpr bool kOfHalves = false;
+template <class N>
+constexpr bool kOfHalves<Min<N>> = true;
+template <class N>
+constexpr bool kOfHalves<Max<N>> = true;
+template <class N>
+constexpr bool kOfHalves<And<N>> = true;
+template <class N>
+constexpr bool kOfHalves<Or<N>> = true;
+template <class N>
+constexpr bool kOfHalves<Xor<N>> = true;
+
+// Whether scans with results of T work on words. What is carried in may be beyond the range of T: only sums wrap it.
+template <class Op, class T, bool kCarriesIn>
+constexpr bool kInWords = kOfHalves<Op> && !kCarriesIn && (kIsSmallInteger<T> || kIsBoolean<T>);
+template <class N, class T, bool kCarriesIn>
+constexpr bool kInWords<Add<N>, T, kCarriesIn> = kIsInteger<N> && kIsSmallInteger<T>;
 
 // The elements of a word, by any of these operators but sums: they combine in 16-bit halves, which hold bytes with
 // their signs. What precedes a word is in both halves of `before`.
@@ -33,20 +37,19 @@ struct InWord {
         return target::pick_bytes<kIsSigned<T> ? 0xa280 : 0x4240>(word, 0);
     }
     static CUSCAN_DEVICE uint32 odd(uint32 word) { return target::pick_bytes<kIsSigned<T> ? 0xb391 : 0x4341>(word, 0); }
-    // Both halves together are the total of a word.
-    static CUSCAN_DEVICE uint32 total(uint32 word) {
+    // The elements of a word, and those of words before it, as two halves; then as one, the low half.
+    static CUSCAN_DEVICE uint32 of_word(uint32 word) {
         return sizeof(T) == 1 ? Pairs::combine(even(word), odd(word)) : word;
     }
-    static CUSCAN_DEVICE uint32 add(uint32 total, uint32 word) { return Pairs::combine(total, InWord::total(word)); }
-    // The total, in the low half.
-    static CUSCAN_DEVICE uint32 sum(uint32 total) { return Pairs::combine(total, total >> 16); }
+    static CUSCAN_DEVICE uint32 join(uint32 earlier, uint32 word) { return Pairs::combine(earlier, of_word(word)); }
+    static CUSCAN_DEVICE uint32 whole(uint32 halves) { return Pairs::combine(halves, halves >> 16); }
     static CUSCAN_DEVICE uint32 start(uint32 before) { return target::pick_bytes<0x1010>(before, 0); }
     template <bool kExclusive>
     static CUSCAN_DEVICE uint32 scan(uint32 word, uint32& before) {
-        const uint32 start = before, total = InWord::total(word);
-        // Through the elements with odd numbers, if these are bytes; then through those with even numbers.
+        const uint32 start = before, own = of_word(word);
+        // Prefixes through bytes 1 and 3, or through both halves; then through bytes 0 and 2.
         const uint32 neutral = uint32(arithmetic(convert<T>(Op::template identity<T>())));
-        const uint32 through = Pairs::combine(start, Pairs::combine(total, target::pick_bytes<0x1054>(total, neutral)));
+        const uint32 through = Pairs::combine(start, Pairs::combine(own, target::pick_bytes<0x1054>(own, neutral)));
         const uint32 earlier = target::pick_bytes<0x5410>(start, through);
         before = target::pick_bytes<0x3232>(through, 0);
         if (sizeof(T) == 2) return kExclusive ? earlier : through;
@@ -58,11 +61,11 @@ struct InWord {
 // Sums. Only low bits matter.
 template <class N, class T>
 struct InWord<Add<N>, T> {
-    static CUSCAN_DEVICE uint32 total(uint32 word) { return add(0, word); }
-    static CUSCAN_DEVICE uint32 add(uint32 total, uint32 word) {
-        return sizeof(T) == 1 ? target::add_bytes(word, total) : target::add_halves(word, total);
+    static CUSCAN_DEVICE uint32 of_word(uint32 word) { return join(0, word); }
+    static CUSCAN_DEVICE uint32 join(uint32 earlier, uint32 word) {
+        return sizeof(T) == 1 ? target::add_bytes(word, earlier) : target::add_halves(word, earlier);
     }
-    static CUSCAN_DEVICE uint32 sum(uint32 total) { return total; }
+    static CUSCAN_DEVICE uint32 whole(uint32 sum) { return sum; }
     static CUSCAN_DEVICE uint32 start(uint32 before) {
         return sizeof(T) == 1 ? target::pick_bytes<0x4040>(before, 0) : before;
     }
@@ -98,10 +101,10 @@ struct Packed {
     using Result = typename OperandOf<0, typename Config::Results>::Is::Type;
     using State = typename Elements<Config>::State;
     static constexpr bool kFits =
-        kInWords<typename Config::Op, Result> && Config::Values::kCount == 1 && sizeof(Value) == sizeof(Result) &&
-        kIsSmallInteger<Value> == kIsSmallInteger<Result> && kIsBoolean<Value> == kIsBoolean<Result> &&
-        Config::kItems * sizeof(Value) % 4 == 0 && Config::kSegments == Segments::kNone &&
-        Config::Last::kAccess == Access::kNone && Config::CarryOut::kCount == 0;
+        kInWords<typename Config::Op, Result, Elements<Config>::kCarriesIn> && Config::Values::kCount == 1 &&
+        sizeof(Value) == sizeof(Result) && kIsSmallInteger<Value> == kIsSmallInteger<Result> &&
+        kIsBoolean<Value> == kIsBoolean<Result> && Config::kItems * sizeof(Value) % 4 == 0 &&
+        Config::kSegments == Segments::kNone && Config::Last::kAccess == Access::kNone && Config::CarryOut::kCount == 0;
     static constexpr int kInWord = 4 / sizeof(Value);
     using Word = InWord<typename Config::Op, Result>;
     using Run = Vector<Value, Config::kItems>;
@@ -112,20 +115,21 @@ struct Packed {
         CUSCAN_UNROLL
         for (int i = 0; i < Run::kWords; ++i, first += kInWord) {
             if constexpr (kIsBoolean<Value>) run.word[i] = arithmetic(word<boolean>{run.word[i]});
-            if constexpr (!Elements<Config>::kMasked) continue;
-            const uint32 bits = keep.word[first / Bits::kWord] >> first % Bits::kWord & ((1u << kInWord) - 1);
-            // The product moves each bit to the top of its element; pick_bytes replicates it over the element.
-            const uint32 kept = kInWord == 4 ? target::pick_bytes<0xba98>(bits * 0x10204080u, 0)
-                                             : target::pick_bytes<0xbb99>(bits * 0x40008000u, 0);
-            run.word[i] = (run.word[i] & kept) | (neutral() & ~kept);
+            if constexpr (Elements<Config>::kMasked) {
+                const uint32 bits = keep.word[first / Bits::kWord] >> first % Bits::kWord & ((1u << kInWord) - 1);
+                // The product moves each bit to the top of its element; pick_bytes replicates it over the element.
+                const uint32 kept = kInWord == 4 ? target::pick_bytes<0xba98>(bits * 0x10204080u, 0)
+                                                 : target::pick_bytes<0xbb99>(bits * 0x40008000u, 0);
+                run.word[i] = (run.word[i] & kept) | (neutral() & ~kept);
+            }
         }
         return run;
     }
     static CUSCAN_DEVICE State total(const Run& run) {
-        uint32 total = Word::total(run.word[0]);
+        uint32 total = Word::of_word(run.word[0]);
         CUSCAN_UNROLL
-        for (int i = 1; i < Run::kWords; ++i) total = Word::add(total, run.word[i]);
-        return State(number(Word::sum(total) & 0xffffu));
+        for (int i = 1; i < Run::kWords; ++i) total = Word::join(total, run.word[i]);
+        return State(number(Word::whole(total) & 0xffffu));
     }
     static CUSCAN_DEVICE void scan(const Run& run, const Running<Config>& running,
                                    Vector<Result, Config::kItems>& results) {

@@ -134,7 +134,8 @@ def own_shape(scan: PanelScan, target: Target) -> Shape:
     columns = _own_columns(scan, blocks)
     outers, rows = 1, _rows(scan, columns)
     if columns == size:
-        together = most // min(rows, share.of_unit) // columns
+        at_most = min(rows, share.of_unit)
+        together = min(most // at_most, share.beside(at_most)) // columns
         if together > 1:
             outers = min(together, batch[0].size, -(-product(batch) // blocks))
             rows = _rows(scan, columns * outers)
@@ -142,7 +143,7 @@ def own_shape(scan: PanelScan, target: Target) -> Shape:
     if columns < size or panels_of_shape(scan, best) <= blocks:
         return best
     least = _capacity(scan, best, target) / LOWER
-    while rows > 1 and share.beside(rows // 2) <= most and share.height * rows < 2 * scan.length:
+    while rows > 1 and share.beside(lower_rows(rows)) <= most and share.height * rows < 2 * scan.length:
         rows = lower_rows(rows)
         outers = max(min(share.beside(rows) // columns, batch[0].size, -(-product(batch) // blocks)), 1)
         lower = share.tile(rows, columns, outers)
@@ -186,7 +187,8 @@ def _shapes(scan: PanelScan, blocks: int) -> Iterator[Shape]:
         if fitting * share.widest < WIDE_BYTES:
             continue
         fewest = max(-(-size // fitting), 2)
-        for panels in range(fewest, fewest + PANELS):
+        in_waves = round_up(fewest * number, blocks) // number  # as many as whole waves have
+        for panels in (*range(fewest, fewest + PANELS), in_waves):
             columns = min(_whole_sectors(share, -(-size // panels)), size)
             if columns * share.widest >= WIDE_BYTES:
                 yield share.tile(rows, columns, 1)

@@ -138,6 +138,9 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
         return new_tuple(PanelScan, (length, column, batch, share, most_columns(share, steps), sides, lacking))
 
+    rows = -(-length // RUN)
+    few_rows = rows <= MOST_ROWS and not (sides or steps)
+
     def in_runs() -> tuple[PanelScan, Shape]:
         """Return a tile of the whole axis, a run to a thread."""
         share = _share_of(kind, numbers, index, MANY, RUN, aligned, counts)
@@ -145,23 +148,29 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         whole = new_tuple(PanelScan, (length, column, batch, share, most, sides, lacking))
         return whole, run_shape(whole, target, rows)
 
-    rows = -(-length // RUN)
-    few_rows = rows <= MOST_ROWS and not (sides or steps)
+    def whole_axis(scan: PanelScan, shape: Shape) -> Panels | None:
+        """Return panels of tiles of the whole axis, if these fit in shared memory."""
+        panels = _panels(request, layout, target, scan, shape)
+        return None if panels.constants["Kept"] else panels
+
     if length <= COLUMNS.unit and not sides:  # otherwise fewer blocks of more columns have longer segments
         scan = scan_of(MANY)
         shape = own_shape(scan, target)
         if length <= shape.height and not is_worth_a_large_block(scan, shape, scan_of(LARGE), target):
-            if few_rows and together == 1 and shape.height >= WASTE * rows * RUN:  # narrow columns cost time, too
+            panels = None
+            # Not of columns that share registers: a thread then has eight.
+            if few_rows and together == 1 and shape.height >= WASTE * rows * RUN:
                 other = in_runs()
-                if is_fuller(*other, scan, shape, target):
-                    scan, shape = other
-            return _panels(request, layout, target, scan, shape)
+                panels = whole_axis(*other) if is_fuller(*other, scan, shape, target) else None
+            panels = panels or whole_axis(scan, shape)
+            if panels:
+                return panels
     scan = scan_of(LARGE)
     shape = own_shape(scan, target)
     tiles = -(-length // shape.height)
     if tiles > 1 and tiles * shape.height >= WASTE * length and few_rows:
-        panels = _panels(request, layout, target, *in_runs())
-        if not panels.constants["Kept"]:  # otherwise the tile does not fit in shared memory
+        panels = whole_axis(*in_runs())
+        if panels:
             return panels
     row = shape.columns * scan.share.widest
     narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or steps)
@@ -178,7 +187,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         nbytes = tile_words(request, layout, scan, other, 0, _in_bulk(target, shares=False), False)[-1]
         return nbytes <= room_of(target, scan.share)
 
-    along = [step == size for size, step in zip(kind.sizes, layout.axis.strides, strict=False)]
+    along = [abs(step) == size for size, step in zip(kind.sizes, layout.axis.strides, strict=False)]
     turned = sum(along) / len(along)
     return _panels(request, layout, target, scan, faster_shape(scan, shape, target, turned, fits))
 

@@ -24,7 +24,7 @@ struct TileSlot {
     uint32 unit;
     bool exists, staged;
 };
-// The carry of a tile, if there is one, from the look-back warp to the tile's group.
+// The carry of a tile, if there is one, from a look-back warp to the tile's group.
 template <class Carry>
 struct TilePrefix {
     Carry carry;
