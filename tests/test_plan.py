@@ -599,7 +599,7 @@ def test_tickets_are_taken_ahead_where_tiles_wait_for_loads():
 
 
 def test_two_warps_look_back_far_where_that_takes_longer_than_loads():
-    """Wide states, and exclusive scans, through more than a section of 1,024 tiles of 4 or 32 KiB."""
+    """Wide states, and exclusive scans, through more than a section of 1,024 tiles, of 16 or 32 KiB."""
 
     def look_back_warps(shape, dtype="float32", **call):
         made = planned(view(shape, dtype), **call)

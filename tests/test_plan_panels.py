@@ -453,7 +453,7 @@ def test_tiles_are_higher_where_results_are_contiguous_along_the_steps():
 
 
 def test_a_tile_of_a_whole_axis_has_as_many_rows_of_threads_as_it_needs():
-    """Nine of 16 steps for 138. Tiles that keep carries have a power of two."""
+    """Nine rows of 16 steps for 138 steps. Tiles that keep carries have a power of two of rows."""
     for length, rows, kept in ((44, 3, 0), (138, 9, 0), (300, 32, 1)):
         made = planned(view((47040, length, 3), "float64"), axis=1)
         tile = beside(made)[0]

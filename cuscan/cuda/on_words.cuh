@@ -1,5 +1,6 @@
 // Operators on words: the bytes of four neighbouring columns combine at once, mostly in fewer instructions. They are
 // exact on integers, so that results are those of single bytes. Masks are words, too, unless they hold for all columns.
+// packed.cuh uses the operators on 16-bit halves for the neighbours of a line.
 #pragma once
 #include "operators.cuh"
 

@@ -21,7 +21,8 @@ constexpr bool kOfHalves<Or<N>> = true;
 template <class N>
 constexpr bool kOfHalves<Xor<N>> = true;
 
-// Whether scans with results of T work on words. What is carried in may be beyond the range of T: only sums wrap it.
+// Whether scans with results of T work on words. A carry may be beyond the range of T: sums may wrap it before they
+// add elements, extrema and operators on bools may not.
 template <class Op, class T, bool kCarriesIn>
 constexpr bool kInWords = kOfHalves<Op> && !kCarriesIn && (kIsSmallInteger<T> || kIsBoolean<T>);
 template <class N, class T, bool kCarriesIn>

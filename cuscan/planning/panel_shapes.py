@@ -28,7 +28,8 @@ TILES = 4  # per block that shares panels, at least, if tiles can be as low as a
 FEWEST = 1  # chunks per block; fewer save no time
 CHUNK_TIME, END_TIME = 0.6, 0.5  # the total of a chunk, in times of a tile; the end of a scan, in times of a chunk
 WHOLE_ROWS = 1.3  # blocks share whole rows if this takes less than so many times as long as parts of rows
-LOWER, LARGER = 1.15, 1.2  # lower tiles, and large blocks, are chosen if others have so many times their capacity
+# Lower tiles, large blocks, and threads of a single run are chosen if others have so many times their capacity.
+LOWER, LARGER = 1.15, 1.2
 # A tile takes as long as its own elements, FIXED times those that it can hold, and SEGMENT elements for each segment
 # that moves by itself. Memory takes MEMORY times as long for an element, if all blocks load.
 FIXED, SEGMENT, MEMORY = 0.45, 70, 1.66

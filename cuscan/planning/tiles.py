@@ -116,7 +116,7 @@ def _make_blocks(
     ahead = chained and set(range(values)) <= set(staged) and stages >= 2 * groups
     by_bits = kind.segments == "offsets"  # bits are not staged
     all_staged = not by_bits and {i for i in flags(kind) if layout.arrays[i]} <= set(staged)
-    # Look-back warps of a block, which take tiles in turn: two where it takes them longer than it takes data to move.
+    # Look-back warps take the tiles of a block in turn: two where a look-back takes longer than the loads of a tile.
     slow = levels == LONG_LEVELS and (state > WIDE_STATE or kind.exclusive or kind.include_initial)
     look_back_warps = 2 if slow and groups > 1 and not kind.only_carry else int(chained)
     constants = {
