@@ -35,6 +35,7 @@ class Monoid:
         exact: whether it consists of operations that IEEE 754 rounds, so that the kernels and NumPy give the same bits.
         indexed: whether a state holds the position of its element.
         segments_have_initial: whether each segment starts from the initial value, or only the first of a row.
+        marks_restarts: whether states without a flag can say that a segment starts in them (`Marking` of segments.cuh).
         on_bool: the operator that replaces this one if the result is bool.
         dtypes: dtypes of a user-defined state's fields; if empty, the state follows from the dtype of the result.
         source: C++ text that defines the functor, if it is not in `operators.cuh`.
@@ -53,6 +54,7 @@ class Monoid:
     exact: bool = True
     indexed: bool = False
     segments_have_initial: bool = True
+    marks_restarts: bool = False
     on_bool: str | None = None
     dtypes: tuple[str, ...] = ()
     source: str = ""
@@ -208,6 +210,7 @@ LINEAR_RECURRENCE = Monoid(
     Fields(("decay", "state"), start=lambda h: (1, h), lower=lambda s: (s["state"],)),
     inputs=("a", "b"),
     segments_have_initial=False,
+    marks_restarts=True,
 )
 
 # Operators by key. User operators are never removed, because graphs of compiled programs hold only the key.

@@ -96,3 +96,21 @@ def steps(dtype: str = "float32", decay: str = "full", decay_dtype: str = "") ->
         return one(rng, narrow, decay_dtype or dtype, 0.9), one(rng, shape, dtype, -1)
 
     return draw
+
+
+def odd_steps(dtype: str) -> Draw:
+    """a and b. Some a are infinite, zero, NaN, or the NaN that marks the start of a segment (segments.cuh)."""
+    ordinary = steps(dtype)
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
+        a, b = ordinary(rng, shape, axis)
+        part = a.view({"complex64": "float32", "complex128": "float64"}.get(dtype, a.dtype))
+        odd = rng.random(part.shape)
+        for i, number in enumerate((np.inf, 0, np.nan)):
+            part[(odd > i * 0.004) & (odd < (i + 1) * 0.004)] = number
+        if part.itemsize > 2:
+            upper = part.view(np.uint32)[..., part.itemsize // 4 - 1 :: part.itemsize // 4]
+            upper[odd > 0.99] = 0x7FFD5A5A
+        return a, b
+
+    return draw

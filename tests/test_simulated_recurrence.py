@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simulator
-from draws import Draw, steps
+from draws import Draw, odd_steps, steps
 from feature_cases import FAMILIES, SHORT, TURNS, UNITS, Case, of_family
 from selection import covering, facets_of, pairs_of
 from simulator import prepare, small_units
@@ -66,6 +66,21 @@ def every_dtype() -> list[Case]:
     ]
 
 
+def odd_decays() -> list[Case]:
+    """Decays that are not finite, or the mark of a restart."""
+    return [
+        recurrence(family, f"odd-{dtype}", odd_steps(dtype), segments=segments, initial="rows", call=call)
+        for family in SHORT
+        for dtype, segments, call in (
+            ("float32", "reset", {"return_last": True}),
+            ("float64", "reset", {}),
+            ("complex64", "offsets", {"reverse": True}),
+            ("bfloat16", "reset", {"exclusive": True}),
+            ("float32", "", {}),
+        )
+    ]
+
+
 def in_place() -> list[Case]:
     """The result overwrites b, or a."""
     return [
@@ -96,7 +111,7 @@ def lengths() -> list[Case]:
     ]
 
 
-CASES = [*every_form(), *every_dtype(), *in_place(), *before(), *lengths(), TURNS]
+CASES = [*every_form(), *every_dtype(), *odd_decays(), *in_place(), *before(), *lengths(), TURNS]
 
 
 @pytest.mark.parametrize(

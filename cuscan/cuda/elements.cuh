@@ -17,14 +17,24 @@ struct Choose<false, Then, Else> {
     using Type = Else;
 };
 
+// The operator that combines the states of a scan. With kMayMark, a mark may take the place of the segment flag.
+template <class Op, bool kSegmented, bool kMayMark>
+struct WithSegments {
+    using Type = Op;
+};
+template <class Op, bool kMayMark>
+struct WithSegments<Op, true, kMayMark> {
+    using Type = typename Choose<kMayMark && kMarksRestarts<Op>, Marking<Op>, Restarting<Op>>::Type;
+};
+
 template <class Config>
 struct Elements {
     static constexpr bool kMasked = Config::Mask::kAccess != Access::kNone;
     static constexpr bool kSegmented = Config::kSegments != Segments::kNone;
     using Inner = typename Config::Op;  // the operator without segments
     using InnerState = typename Inner::State;
-    using Op = typename Choose<kSegmented, Restarting<Inner>, Inner>::Type;
-    using CarryOp = typename Choose<kSegmented, Restarting<typename Config::CarryOp>, typename Config::CarryOp>::Type;
+    using Op = typename WithSegments<Inner, kSegmented, Config::CarryOut::kCount == 0>::Type;
+    using CarryOp = typename WithSegments<typename Config::CarryOp, kSegmented, Config::CarryOut::kCount == 0>::Type;
     using State = typename Op::State;
     using Carry = typename CarryOp::State;
     using Initial = typename Config::CarryOp::Initial;
@@ -49,7 +59,7 @@ struct Elements {
     static CUSCAN_DEVICE Carry start(const Geometry<Config>& geometry, const Row<Config>& row, const Initial& initial) {
         if constexpr (kCarriesIn) {
             if constexpr (kSegmented)
-                return {carried(geometry, row), 0};
+                return CarryOp::state(carried(geometry, row), false);
             else
                 return carried(geometry, row);
         } else {
@@ -98,9 +108,9 @@ private:
     static constexpr int kCarryOperands = kCarriesOut ? Config::CarryOut::kCount : Config::CarryIn::kCount;
     static constexpr int kFields = kCarryOperands - Config::kIndexed - kKeyed;  // fields of the state
 
-    static CUSCAN_DEVICE const InnerCarry& inner_carry(const Carry& carry) {
+    static CUSCAN_DEVICE InnerCarry inner_carry(const Carry& carry) {
         if constexpr (kSegmented)
-            return carry.value;
+            return CarryOp::value(carry);
         else
             return carry;
     }
@@ -126,7 +136,7 @@ private:
         if constexpr (Operand::kAccess != Access::kNone)
             number = convert<Initial>(*(const typename Operand::Type*)row.array[Arrays<Config>::kInitial]);
         if constexpr (kSegmented)
-            return {Config::CarryOp::start(number), 0};
+            return CarryOp::state(Config::CarryOp::start(number), false);
         else
             return Config::CarryOp::start(number);
     }
@@ -202,7 +212,7 @@ struct Items : Elements<Config> {
         if (!kTogether || i == 0) restarts.set(kTogether ? vector : vector * kItems + i, starts);
     }
     // The state of item i of a vector, which lies `along` elements after the thread's first in scan order.
-    CUSCAN_DEVICE State get(int vector, int i, int along) const {
+    CUSCAN_DEVICE auto get(int vector, int i, int along) const {
         const int bit = vector * kItems + i;
         InnerState value = lifted(vector, i, along);
         if constexpr (Base::kMasked && !kReplaces)
@@ -213,7 +223,7 @@ struct Items : Elements<Config> {
             const bool starts = restarts.get(kTogether ? vector : bit);
             if constexpr (Config::kSegmentsHaveInitial)
                 if (starts) value = Base::Inner::combine(segment_started, value);
-            return {value, starts};
+            return Base::Op::template state<typename Base::Value>(value, starts);
         } else {
             return value;
         }
@@ -250,12 +260,13 @@ struct Running : Elements<Config> {
     bool present;  // false if no element or initial value precedes
     State value;
 
-    CUSCAN_DEVICE InnerState step(const State& next, const InnerState& segment_started) {
+    template <class Next>
+    CUSCAN_DEVICE InnerState step(const Next& next, const InnerState& segment_started) {
         InnerState shown;
         if constexpr (Config::kExclusive) {
             shown = present ? inner(value) : Base::identity();
             if constexpr (Base::kSegmented && Config::kShowsSegmentStarts)
-                if (next.restarts) shown = segment_started;
+                if (Base::Op::restarts(next)) shown = segment_started;
         }
         value = join<typename Base::Op>(present, value, next);
         present = true;
@@ -263,9 +274,9 @@ struct Running : Elements<Config> {
     }
 
 private:
-    static CUSCAN_DEVICE const InnerState& inner(const State& state) {
+    static CUSCAN_DEVICE InnerState inner(const State& state) {
         if constexpr (Base::kSegmented)
-            return state.value;
+            return Base::Op::value(state);
         else
             return state;
     }

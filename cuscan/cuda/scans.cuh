@@ -6,9 +6,9 @@
 
 namespace cuscan {
 
-template <class Op, class T>
-CUSCAN_DEVICE T join(bool has_earlier, T earlier, T later) {
-    return has_earlier ? Op::combine(earlier, later) : later;
+template <class Op, class T, class Later>
+CUSCAN_DEVICE T join(bool has_earlier, T earlier, Later later) {
+    return has_earlier ? Op::combine(earlier, later) : T(later);
 }
 
 // Inclusive scan over groups of kLanes lanes, with doubling distances (Kogge & Stone 1973). The association of a lane's

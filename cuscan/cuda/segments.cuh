@@ -19,8 +19,15 @@ struct Restartable {
 };
 template <class Op>
 struct Restarting {
-    using State = Restartable<typename Op::State>;
+    using Inner = typename Op::State;
+    using State = Restartable<Inner>;
 
+    template <class Given = Inner>
+    static CUSCAN_DEVICE State state(const Inner& value, bool restarts) {
+        return {value, restarts};
+    }
+    static CUSCAN_DEVICE const Inner& value(const State& state) { return state.value; }
+    static CUSCAN_DEVICE bool restarts(const State& state) { return state.restarts; }
     static CUSCAN_DEVICE State combine(const State& earlier, const State& later) {
         return {later.restarts ? later.value : Op::combine(earlier.value, later.value),
                 earlier.restarts | later.restarts};
@@ -31,6 +38,85 @@ struct Narrow<Restartable<Value>> {
     template <class From>
     static CUSCAN_DEVICE Restartable<Value> from(const Restartable<From>& state) {
         return {convert<Value>(state.value), state.restarts};
+    }
+};
+
+// A linear recurrence needs no flag: no result depends on the decay of a range in which a segment starts, so this decay
+// can be a NaN that stands for nothing else. Other NaNs of the caller are replaced, and arithmetic gives others. If the
+// caller gets the carry and sees its decay, there is a flag.
+template <class T>
+struct MarkedStep {
+    T decay, state;
+};
+template <class Op>
+constexpr bool kMarksRestarts = false;
+template <class T>
+constexpr bool kMarksRestarts<LinearRecurrence<T>> = true;
+
+template <class T>
+struct DecayMark {
+    static constexpr uint32 kUpper = 0x7ffd5a5a;  // upper 32 bits of a NaN
+
+    static CUSCAN_DEVICE bool is_in(T decay) { return target::upper_bits(decay) == kUpper; }
+    static CUSCAN_DEVICE T set(T decay, bool marked) {
+        return target::with_upper_bits(decay, marked ? kUpper : target::upper_bits(decay));
+    }
+    // The same decay, or another NaN.
+    static CUSCAN_DEVICE T unlike(T decay) { return decay != decay ? target::with_upper_bits(decay, ~0u) : decay; }
+};
+template <class Part>
+struct DecayMark<complex<Part>> {
+    using Real = DecayMark<Part>;
+
+    static CUSCAN_DEVICE bool is_in(complex<Part> decay) { return Real::is_in(decay.real); }
+    static CUSCAN_DEVICE complex<Part> set(complex<Part> decay, bool marked) {
+        return {Real::set(decay.real, marked), decay.imag};
+    }
+    static CUSCAN_DEVICE complex<Part> unlike(complex<Part> decay) {
+        return {Real::unlike(decay.real), Real::unlike(decay.imag)};
+    }
+};
+
+// The step of one element, without a mark, and whether a segment starts at it.
+template <class T>
+struct MarkedElement {
+    T decay, state;
+    bool restarts;
+
+    CUSCAN_DEVICE operator MarkedStep<T>() const { return {DecayMark<T>::set(decay, restarts), state}; }
+};
+
+template <class Op>
+struct Marking;
+template <class T>
+struct Marking<LinearRecurrence<T>> {
+    using Op = LinearRecurrence<T>;
+    using Inner = AffineStep<T>;
+    using Element = MarkedElement<T>;
+    using State = MarkedStep<T>;
+    using Mark = DecayMark<T>;
+
+    // `Given` is the type of decays in memory. Halves have fewer bits than the mark.
+    template <class Given = T>
+    static CUSCAN_DEVICE Element state(const Inner& value, bool restarts) {
+        return {sizeof(Given) > 2 ? Mark::unlike(value.decay) : value.decay, value.state, restarts};
+    }
+    static CUSCAN_DEVICE Inner value(const State& state) { return {state.decay, state.state}; }
+    static CUSCAN_DEVICE bool restarts(const Element& element) { return element.restarts; }
+    static CUSCAN_DEVICE bool restarts(const State& state) { return Mark::is_in(state.decay); }
+    template <class Later>
+    static CUSCAN_DEVICE State combine(const State& earlier, const Later& later) {
+        const Inner both = Op::combine(value(earlier), {later.decay, later.state});
+        return {Mark::set(both.decay, restarts(earlier) || restarts(later)),
+                restarts(later) ? later.state : both.state};
+    }
+};
+template <class T>
+struct Narrow<MarkedStep<T>> {
+    template <class From>
+    static CUSCAN_DEVICE MarkedStep<T> from(const MarkedStep<From>& state) {
+        return {DecayMark<T>::set(convert<T>(state.decay), DecayMark<From>::is_in(state.decay)),
+                convert<T>(state.state)};
     }
 };
 

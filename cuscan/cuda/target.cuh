@@ -502,6 +502,10 @@ CUSCAN_DEVICE float32 smaller_number(float32 a, float32 b) { return fminf(a, b);
 CUSCAN_DEVICE float64 smaller_number(float64 a, float64 b) { return fmin(a, b); }
 CUSCAN_DEVICE uint32 upper_bits(float32 value) { return __float_as_uint(value); }
 CUSCAN_DEVICE uint32 upper_bits(float64 value) { return uint32(__double2hiint(value)); }
+CUSCAN_DEVICE float32 with_upper_bits(float32, uint32 bits) { return __uint_as_float(bits); }
+CUSCAN_DEVICE float64 with_upper_bits(float64 value, uint32 bits) {
+    return __hiloint2double(int(bits), __double2loint(value));
+}
 // True for -0 and +0. For float64, which is compared by its upper half, also for tiny numbers of these signs, where the
 // order is the same.
 template <class T>

@@ -158,7 +158,7 @@ def batch_of(layout: Layout, others: tuple[Dimension, ...]) -> tuple[Dimension, 
 def state_bytes(kind: CallKind, index: str = "int64") -> tuple[int, int]:
     """Return sizeof, in bytes, of the operator's state within a tile and of its carry between tiles.
 
-    Both include the segment flag of `Restartable` if the call has segments.
+    Both include the flag of `Restartable` if the call has segments and no mark takes its place (segments.cuh).
     """
     op = kind.op
     nbytes = []
@@ -169,7 +169,8 @@ def state_bytes(kind: CallKind, index: str = "int64") -> tuple[int, int]:
         if op.indexed:
             sizes[1] = DTYPES[index].itemsize
         state = _struct_bytes(sizes)
-        nbytes.append(_struct_bytes([state, 4], max(*sizes, 4)) if kind.segments else state)
+        flagged = kind.segments and not (op.marks_restarts and not kind.returns_carry)
+        nbytes.append(_struct_bytes([state, 4], max(*sizes, 4)) if flagged else state)
     return nbytes[0], nbytes[1]
 
 

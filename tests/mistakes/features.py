@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from draws import drawn, draws, initial_of, steps, tied
+from draws import drawn, draws, initial_of, odd_steps, steps, tied
 from feature_cases import TURNS, Case, of_family
 from operator_examples import AFFINE, MATRIX_PRODUCT
 
@@ -68,6 +68,10 @@ CALLS = {
     "index-initial": of_family("tiles-shared", "", MAX, draw=tied("float32"), initial=-3.0),
     "index-leading": of_family("rows", "", MAX, draw=tied("float32"), call={**BACKWARDS, "include_initial": True}),
     "recurrence": of_family("tiles-shared", "", LINEAR_RECURRENCE, draw=steps()),
+    "marked": of_family(
+        "tiles-shared", "", LINEAR_RECURRENCE, draw=odd_steps("float32"), segments="reset", initial=2.0
+    ),
+    "marked-carries": Case("", LINEAR_RECURRENCE, (40 * 512,), draw=steps(), segments="reset"),
     "last": of_family("tiles-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST),
     "last-panels": of_family("panels-shared", "", LINEAR_RECURRENCE, draw=steps(), call=LAST, segments="reset"),
     "beyond": of_family("tiles-shared", "", UPRIGHT, draw=upright),
@@ -118,6 +122,41 @@ MISTAKES = (
         "(state.value), state.restarts}",
         "(state.value), 0}",
     ),
+    Mistake(
+        "mark-ignored",
+        Kind.MEANING,
+        "marked",
+        "segments.cuh",
+        "restarts(later) ? later.state : both.state",
+        "both.state",
+    ),
+    Mistake(
+        "mark-forgotten",
+        Kind.MEANING,
+        "marked",
+        "segments.cuh",
+        "both.decay, restarts(earlier) || restarts(later)",
+        "restarts(earlier) ? T(1) : both.decay, restarts(later)",
+    ),
+    Mistake(
+        "mark-of-the-later-range-lost",
+        Kind.MEANING,
+        "marked",
+        "segments.cuh",
+        "restarts(earlier) || restarts(later)",
+        "restarts(earlier)",
+    ),
+    Mistake(
+        "decay-that-is-a-mark", Kind.MEANING, "marked", "segments.cuh", "decay != decay ? target", "false ? target"
+    ),
+    Mistake(
+        "mark-not-carried",
+        Kind.MEANING,
+        "marked-carries",
+        "segments.cuh",
+        "DecayMark<From>::is_in(state.decay)",
+        "false",
+    ),
     Mistake("boundary-of-a-run-lost", Kind.BOUND, "offsets", STARTS, "start > 0 ? start : 1", "start + 1"),
     Mistake("last-boundary-lost", Kind.BOUND, "offsets", STARTS, "offset[k] < to) mark", "offset[k] < to - 1) mark"),
     Mistake("row-start-is-a-boundary", Kind.BOUND, "offsets-carry", STARTS, "start > 0 ? start : 1", "start"),
@@ -160,7 +199,7 @@ MISTAKES = (
         Kind.MEANING,
         "reset-exclusive",
         "elements.cuh",
-        "if (next.restarts) shown = segment_started;",
+        "if (Base::Op::restarts(next)) shown = segment_started;",
         ";",
     ),
     Mistake(

@@ -105,8 +105,8 @@ MISTAKES = (
         Kind.ORDER,
         "tiles",
         "scans.cuh",
-        "Op::combine(earlier, later) : later",
-        "Op::combine(later, earlier) : later",
+        "Op::combine(earlier, later) : T(later)",
+        "Op::combine(T(later), earlier) : T(later)",
     ),
     Mistake(
         "operands-swapped-in-warp-scan",

@@ -365,6 +365,21 @@ inline uint32 floats_to_bfloats(float32 low, float32 high) {
 }
 
 // Simulated kernels are compiled without contraction into fused multiply-adds.
+inline uint32 upper_bits(float32 value) { return float_to_bits(value); }
+inline uint32 upper_bits(float64 value) {
+    uint64 bits;
+    memcpy(&bits, &value, 8);
+    return uint32(bits >> 32);
+}
+inline float32 with_upper_bits(float32, uint32 bits) { return bits_to_float(bits); }
+inline float64 with_upper_bits(float64 value, uint32 upper) {
+    uint64 bits;
+    memcpy(&bits, &value, 8);
+    bits = uint64(upper) << 32 | uint32(bits);
+    memcpy(&value, &bits, 8);
+    return value;
+}
+
 inline float32 add_rn(float32 a, float32 b) { return a + b; }
 inline float64 add_rn(float64 a, float64 b) { return a + b; }
 inline float32 mul_rn(float32 a, float32 b) { return a * b; }
