@@ -2,7 +2,6 @@
 // skipping, and segments.
 #pragma once
 #include "on_words.cuh"
-#include "scans.cuh"
 #include "segments.cuh"
 #include "vectors.cuh"
 
@@ -223,7 +222,7 @@ struct Items : Elements<Config> {
             const bool starts = restarts.get(kTogether ? vector : bit);
             if constexpr (Config::kSegmentsHaveInitial)
                 if (starts) value = Base::Inner::combine(segment_started, value);
-            return Base::Op::template state<typename Base::Value>(value, starts);
+            return Base::Op::template element<typename Base::Value>(value, starts);
         } else {
             return value;
         }

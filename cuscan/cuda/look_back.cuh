@@ -132,7 +132,9 @@ private:
         if (count > 0 && lane_ >= place) groups_ = group;
     }
 
-    CUSCAN_DEVICE Carry scan(const Carry& value) const { return warp_inclusive_scan<CarryOp, kLanes>(value, lane_); }
+    CUSCAN_DEVICE Carry scan(const Carry& value) const {
+        return WarpScan<CarryOp, kLanes, Carry>(value, lane_).inclusive();
+    }
 
     // carry = carry . value of lane `from`
     CUSCAN_DEVICE static void fold(bool& has_carry, Carry& carry, const Carry& value, int from) {

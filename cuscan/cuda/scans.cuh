@@ -11,14 +11,14 @@ CUSCAN_DEVICE T join(bool has_earlier, T earlier, Later later) {
     return has_earlier ? Op::combine(earlier, later) : T(later);
 }
 
-// Inclusive scan over groups of kLanes lanes, with doubling distances (Kogge & Stone 1973). The association of a lane's
-// result depends only on its position in the group, not on the width of the group.
+// Combines the values of the lanes up to `reach` below with a lane's own, with doubling distances (Kogge & Stone 1973):
+// the association depends only on `reach`, which is less than kLanes.
 template <class Op, int kLanes, class T>
-CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
+CUSCAN_DEVICE T combine_lanes(T value, int reach) {
     CUSCAN_UNROLL
     for (int distance = 1; distance < kLanes; distance *= 2) {
         const T earlier = target::shuffle_up(value, distance);
-        const bool has_earlier = lane_in_group >= distance;
+        const bool has_earlier = reach >= distance;
         // Small states are combined in all lanes, without a branch: independent scans then hide each other's latency.
         if (sizeof(T) > 16 && !has_earlier) continue;
         const T both = Op::combine(earlier, value);
@@ -26,6 +26,79 @@ CUSCAN_DEVICE T warp_inclusive_scan(T value, int lane_in_group) {
     }
     return value;
 }
+
+// Whether a state says that a segment starts in its range (segments.cuh).
+template <class Op>
+constexpr bool kHasRestarts = false;
+
+// A scan over each group of kLanes lanes. A lane's result does not depend on the width of the group.
+template <class Op, int kLanes, class State, bool = kHasRestarts<Op>>
+class WarpScan {
+public:
+    CUSCAN_DEVICE WarpScan(const State& own, int lane_in_group)
+        : inclusive_(combine_lanes<Op, kLanes>(own, lane_in_group)) {}
+    CUSCAN_DEVICE State inclusive() const { return inclusive_; }
+    // The total of the lanes before this one; undefined in the first lane of a group.
+    CUSCAN_DEVICE State exclusive() const { return target::shuffle_up(inclusive_, 1); }
+    // The total of a group that is a warp.
+    CUSCAN_DEVICE State total() const { return target::broadcast(inclusive_, target::kWarp - 1); }
+
+private:
+    State inclusive_;
+};
+// With segments, a vote shows how many lanes below the last start is, so no lane exchanges or combines flags.
+template <class Op, int kLanes, class State>
+class WarpScan<Op, kLanes, State, true> {
+public:
+    CUSCAN_DEVICE WarpScan(const State& own, int lane_in_group)
+        : starts_(target::ballot(Op::restarts(own))), lane_in_group_(lane_in_group) {
+        const int start = last_start(0);
+        inclusive_ =
+            combine_lanes<typename Op::Plain, kLanes>(Op::value(own), start < lane_in_group ? start : lane_in_group);
+    }
+    CUSCAN_DEVICE State inclusive() const { return Op::state(inclusive_, last_start(0) <= lane_in_group_); }
+    CUSCAN_DEVICE State exclusive() const {
+        return Op::state(target::shuffle_up(inclusive_, 1), last_start(1) < lane_in_group_);
+    }
+    CUSCAN_DEVICE State total() const {
+        return Op::state(target::broadcast(inclusive_, target::kWarp - 1), starts_ != 0);
+    }
+
+private:
+    // How far below the lane `below` this one the last start is; more than kLanes if there is none.
+    CUSCAN_DEVICE int last_start(int below) const {
+        return target::leading_zeros(starts_ << (target::kWarp - 1 - target::thread_index() % target::kWarp) << below);
+    }
+
+    const uint32 starts_;  // a bit for each lane of the warp
+    const int lane_in_group_;
+    typename Op::Plain::State inclusive_;
+};
+
+// Some states of a thread. With segments, their flags share a word.
+template <class Op, class State, int kCount, bool = kHasRestarts<Op>>
+class States {
+public:
+    CUSCAN_DEVICE void set(int number, const State& state) { state_[number] = state; }
+    CUSCAN_DEVICE State get(int number) const { return state_[number]; }
+
+private:
+    State state_[kCount];
+};
+template <class Op, class State, int kCount>
+class States<Op, State, kCount, true> {
+public:
+    CUSCAN_DEVICE void set(int number, const State& state) {
+        value_[number] = Op::value(state);
+        restarts_ = (restarts_ & ~(1u << number)) | uint32(Op::restarts(state)) << number;
+    }
+    CUSCAN_DEVICE State get(int number) const { return Op::state(value_[number], restarts_ >> number & 1); }
+
+private:
+    static_assert(kCount <= 32, "a word has no more bits");
+    typename Op::Plain::State value_[kCount];
+    uint32 restarts_ = 0;
+};
 
 // first ? one : other, word by word in registers: selecting between addresses would put the values in local memory.
 template <class T>

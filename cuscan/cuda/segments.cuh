@@ -1,7 +1,7 @@
 // Segmented scans: any operator, over states with a flag that says whether a segment starts in them. Segments are given
 // by flags, by changing keys, or by one bit per position; a thread keeps the bits of its own elements (elements.cuh).
 #pragma once
-#include "operators.cuh"
+#include "scans.cuh"
 
 namespace cuscan {
 
@@ -19,11 +19,13 @@ struct Restartable {
 };
 template <class Op>
 struct Restarting {
+    using Plain = Op;
     using Inner = typename Op::State;
     using State = Restartable<Inner>;
 
-    template <class Given = Inner>
-    static CUSCAN_DEVICE State state(const Inner& value, bool restarts) {
+    static CUSCAN_DEVICE State state(const Inner& value, bool restarts) { return {value, restarts}; }
+    template <class Given>
+    static CUSCAN_DEVICE State element(const Inner& value, bool restarts) {
         return {value, restarts};
     }
     static CUSCAN_DEVICE const Inner& value(const State& state) { return state.value; }
@@ -90,15 +92,19 @@ template <class Op>
 struct Marking;
 template <class T>
 struct Marking<LinearRecurrence<T>> {
-    using Op = LinearRecurrence<T>;
+    using Plain = LinearRecurrence<T>;
     using Inner = AffineStep<T>;
     using Element = MarkedElement<T>;
     using State = MarkedStep<T>;
     using Mark = DecayMark<T>;
 
+    // The decay is no mark.
+    static CUSCAN_DEVICE State state(const Inner& value, bool restarts) {
+        return {Mark::set(value.decay, restarts), value.state};
+    }
     // `Given` is the type of decays in memory. Halves have fewer bits than the mark.
-    template <class Given = T>
-    static CUSCAN_DEVICE Element state(const Inner& value, bool restarts) {
+    template <class Given>
+    static CUSCAN_DEVICE Element element(const Inner& value, bool restarts) {
         return {sizeof(Given) > 2 ? Mark::unlike(value.decay) : value.decay, value.state, restarts};
     }
     static CUSCAN_DEVICE Inner value(const State& state) { return {state.decay, state.state}; }
@@ -106,7 +112,7 @@ struct Marking<LinearRecurrence<T>> {
     static CUSCAN_DEVICE bool restarts(const State& state) { return Mark::is_in(state.decay); }
     template <class Later>
     static CUSCAN_DEVICE State combine(const State& earlier, const Later& later) {
-        const Inner both = Op::combine(value(earlier), {later.decay, later.state});
+        const Inner both = Plain::combine(value(earlier), {later.decay, later.state});
         return {Mark::set(both.decay, restarts(earlier) || restarts(later)),
                 restarts(later) ? later.state : both.state};
     }
@@ -119,5 +125,10 @@ struct Narrow<MarkedStep<T>> {
                 convert<T>(state.state)};
     }
 };
+
+template <class Op>
+constexpr bool kHasRestarts<Restarting<Op>> = true;
+template <class Op>
+constexpr bool kHasRestarts<Marking<Op>> = true;
 
 }  // namespace cuscan

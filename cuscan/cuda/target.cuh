@@ -157,6 +157,7 @@ CUSCAN_DEVICE int anew(int number) {
 }
 
 CUSCAN_DEVICE int count_bits(uint32 bits) { return __popc(bits); }
+CUSCAN_DEVICE int leading_zeros(uint32 bits) { return __clz(int(bits)); }  // 32 if there is no one
 CUSCAN_DEVICE void sync_warp() { __syncwarp(); }
 // Sets bits of a word in shared memory that several lanes of a warp update.
 CUSCAN_DEVICE void set_bits(uint32* word, uint32 bits) { atomicOr(word, bits); }

@@ -1,6 +1,6 @@
 // A warp's part of a row on a contiguous axis: kVectors times kLanes vectors of kItems elements, in registers from load
 // to store. Lane l of vector r holds the elements from (r * kLanes + l) * kItems on. Order of the scan: the items of a
-// vector one by one, the lanes by warp_inclusive_scan, the vectors from left to right.
+// vector one by one, the lanes by WarpScan, the vectors from left to right.
 #pragma once
 #include "packed.cuh"
 #include "stage.cuh"
@@ -24,9 +24,10 @@ struct WarpTile {
     static constexpr int kTogether = kVectors & -kVectors;
 
     Items<Config, kVectors, kItems> items;
-    // before[r] is the prefix of this thread's vector r within the warp tile (undefined for vector 0 of lane 0). If no
-    // results are stored, lane l instead holds the total over all lanes of vector r * kTogether + l % kTogether.
-    State before[Element::kStores ? kVectors : kVectors / kTogether];
+    // State r of `before` is the prefix of this thread's vector r within the warp tile (undefined for vector 0 of lane
+    // 0). If no results are stored, lane l instead holds the total over all lanes of vector r * kTogether + l %
+    // kTogether.
+    States<Op, State, Element::kStores ? kVectors : kVectors / kTogether> before;
 
     // Loads the values that are in no stage into registers. The warp tile begins at position `first` of the row, which
     // has `length` elements; no memory outside the array is accessed.
@@ -122,7 +123,7 @@ struct WarpTile {
         if constexpr (Element::kStores) {
             CUSCAN_UNROLL
             for (int r = 0; r < kVectors; ++r)
-                if (r == vector) sum = before[r];
+                if (r == vector) sum = before.get(r);
         } else {
             sum = before_run(item, vector, lane);
         }
@@ -157,7 +158,7 @@ struct WarpTile {
                 const bool inside = r > 0 || lane > 0;
                 Running<Config> running;
                 running.present = inside || has_prefix;
-                running.value = inside ? join<Op>(has_prefix, prefix, before[r]) : prefix;
+                running.value = inside ? join<Op>(has_prefix, prefix, before.get(r)) : prefix;
                 store_vector_of(reader, r, count(r), left - r * kStride, running, stores);
             }
             for_each_result<Config>([&](auto k, auto) {
@@ -274,23 +275,22 @@ private:
     template <int kMany, class Read>
     CUSCAN_DEVICE State scan(int lane, Read read) {
         if constexpr (!Element::kStores) return add_up<kMany>(lane);
-        State vector[kMany];
+        States<Op, State, kMany> vector;
         CUSCAN_UNROLL
         for (int r = 0; r < kMany; ++r) {
             read(r);
-            vector[r] = total(r);
+            vector.set(r, total(r));
         }
         State aggregate;
         CUSCAN_UNROLL
         for (int r = 0; r < kMany; ++r) {
-            const State inclusive = warp_inclusive_scan<Op, kLanes>(vector[r], lane);
-            const State exclusive = target::shuffle_up(inclusive, 1);
-            const State vector_total = target::broadcast(inclusive, target::kWarp - 1);
+            const WarpScan<Op, kLanes, State> lanes(vector.get(r), lane);
+            const State exclusive = lanes.exclusive(), vector_total = lanes.total();
             if (r == 0) {
-                before[r] = exclusive;
+                before.set(r, exclusive);
                 aggregate = vector_total;
             } else {
-                before[r] = lane == 0 ? aggregate : Op::combine(aggregate, exclusive);
+                before.set(r, lane == 0 ? aggregate : Op::combine(aggregate, exclusive));
                 aggregate = Op::combine(aggregate, vector_total);
             }
         }
@@ -310,16 +310,16 @@ private:
             State part[kParts];
             CUSCAN_UNROLL
             for (int j = 0; j < kParts; ++j) part[j] = vector[r + j];
-            before[r / kParts] = warp_totals<Op, State>(part, lane);
+            before.set(r / kParts, warp_totals<Op, State>(part, lane));
         }
         return vectors_before(kMany);
     }
     // The total of the first `count` vectors, in every lane.
     CUSCAN_DEVICE State vectors_before(int count) const {
-        State all = target::broadcast(before[0], 0);
+        State all = target::broadcast(before.get(0), 0);
         CUSCAN_UNROLL
         for (int r = 1; r < kVectors; ++r)
-            if (r < count) all = Op::combine(all, target::broadcast(before[r / kTogether], r % kTogether));
+            if (r < count) all = Op::combine(all, target::broadcast(before.get(r / kTogether), r % kTogether));
         return all;
     }
     // The prefix of this lane's run of vector `vector` within the warp tile (undefined for vector 0 of lane 0).
@@ -327,7 +327,7 @@ private:
         State total = item[0];
         CUSCAN_UNROLL
         for (int i = 1; i < kItems; ++i) total = Op::combine(total, item[i]);
-        const State lanes = target::shuffle_up(warp_inclusive_scan<Op, kLanes>(total, lane), 1);
+        const State lanes = WarpScan<Op, kLanes, State>(total, lane).exclusive();
         if (kVectors == 1 || vector == 0) return lanes;
         const State all = vectors_before(vector);
         return lane == 0 ? all : Op::combine(all, lanes);

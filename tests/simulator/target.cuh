@@ -128,6 +128,7 @@ T shuffle(const T& value, int source) {
 inline bool uniform(bool predicate) { return ballot(predicate) != 0; }
 inline int uniform(int value) { return broadcast(value, 0); }
 inline int count_bits(uint32 bits) { return __builtin_popcount(bits); }
+inline int leading_zeros(uint32 bits) { return bits ? __builtin_clz(bits) : 32; }
 inline void sync_warp() {
     simulator::grid->release_to_block();
     ballot(true);

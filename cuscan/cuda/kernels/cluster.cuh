@@ -84,7 +84,7 @@ CUSCAN_DEVICE void cluster(Row<Config> origin, Workspace* /* unused: blocks send
     if (kSends && unit > 0) {
         shared.totals.wait_together(0);
         const auto seen = target::from_words<State>(shared.unit_total[lane < unit ? lane : 0]);
-        const Carry all = warp_inclusive_scan<CarryOp, Shared::kRowUnits>(convert<Carry>(seen), lane);
+        const Carry all = WarpScan<CarryOp, Shared::kRowUnits, Carry>(convert<Carry>(seen), lane).inclusive();
         carry = join<CarryOp>(has_carry, carry, target::broadcast(all, unit - 1));
         has_carry = true;
     }

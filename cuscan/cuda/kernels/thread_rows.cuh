@@ -1,7 +1,7 @@
 // thread_rows: scans short dense rows, of at most 16 runs of items, whose vectors are not aligned. They pass through
 // shared memory (shared_rows.cuh), where a thread scans a whole row. Threads read and write units: as many neighbours
 // as are aligned together in all rows. So the rows of neighbouring threads are mostly an odd number of units apart, and
-// cause few bank conflicts. The order is that of the other kernels: warp_inclusive_scan over the totals of lanes, in
+// cause few bank conflicts. The order is that of the other kernels: WarpScan over the totals of lanes, in
 // the registers of one thread. All threads of a block take part; SharedRows synchronises them.
 #pragma once
 #include "../shared_rows.cuh"
@@ -9,7 +9,7 @@
 
 namespace cuscan {
 
-// warp_inclusive_scan in a single thread, which passes the values of the lanes one after another.
+// WarpScan in a single thread, which passes the values of the lanes one after another.
 template <class Op, int kLanes, class T>
 struct LaneScan {
     T at_distance[4][kLanes];  // value of a lane before it is combined with those 1, 2, 4, 8 lanes back
