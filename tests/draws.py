@@ -98,13 +98,13 @@ def steps(dtype: str = "float32", decay: str = "full", decay_dtype: str = "") ->
     return draw
 
 
-def odd_steps(dtype: str) -> Draw:
+def odd_steps(dtype: str, decay_dtype: str = "") -> Draw:
     """a and b. Some a are infinite, zero, NaN, or the NaN that marks the start of a segment (segments.cuh)."""
-    ordinary = steps(dtype)
+    ordinary = steps(dtype, decay_dtype=decay_dtype)
 
     def draw(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
         a, b = ordinary(rng, shape, axis)
-        part = a.view({"complex64": "float32", "complex128": "float64"}.get(dtype, a.dtype))
+        part = a.view({"complex64": "float32", "complex128": "float64"}.get(a.dtype.name, a.dtype))
         odd = rng.random(part.shape)
         for i, number in enumerate((np.inf, 0, np.nan)):
             part[(odd > i * 0.004) & (odd < (i + 1) * 0.004)] = number

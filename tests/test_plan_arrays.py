@@ -189,12 +189,12 @@ def test_axes_are_merged_only_where_segments_and_rows_allow_it():
         (["int8"], INDEXED["max", "first"], True, 12, 12),
         (["int64"], INDEXED["max", "first"], True, 24, 24),
         (["float32"] * 2, LINEAR_RECURRENCE, False, 8, 16),
-        (["float32"] * 2, LINEAR_RECURRENCE, True, 12, 24),
-        (["float64"] * 2, LINEAR_RECURRENCE, True, 24, 24),
+        (["float32"] * 2, LINEAR_RECURRENCE, True, 8, 16),  # a NaN decay is the mark
+        (["float64"] * 2, LINEAR_RECURRENCE, True, 16, 16),
         (["complex64"] * 2, LINEAR_RECURRENCE, False, 16, 32),
-        (["complex64"] * 2, LINEAR_RECURRENCE, True, 24, 48),
+        (["complex64"] * 2, LINEAR_RECURRENCE, True, 16, 32),
         (["complex128"] * 2, LINEAR_RECURRENCE, False, 32, 32),
-        (["complex128"] * 2, LINEAR_RECURRENCE, True, 48, 48),
+        (["complex128"] * 2, LINEAR_RECURRENCE, True, 32, 32),
         (["int8"], state_of("int8"), False, 1, 1),
         (["int8"], state_of("int8"), True, 8, 8),  # the mark has 4 bytes, and is aligned to 4
         (["int16"] * 3, state_of(*["int16"] * 3), True, 12, 12),
@@ -211,6 +211,13 @@ def test_sizes_of_states(dtypes, op, marked, state, carry):
         assert (config.state_bytes, config.carry_bytes) == (state, carry)
 
 
+def test_states_of_recurrences_keep_the_flag_if_the_caller_gets_the_carry():
+    arrays, segments = of_shape((100,), "float32", "float32"), ("reset", view((100,), "bool"))
+    for returns_carry, sizes in ((False, (8, 16)), (True, (12, 24))):
+        made = planned(arrays, LINEAR_RECURRENCE, segments=segments, return_carry=returns_carry).config
+        assert (made.state_bytes, made.carry_bytes) == sizes
+
+
 @pytest.mark.parametrize(
     "dtypes, op, marked, units, words",
     [
@@ -223,9 +230,9 @@ def test_sizes_of_states(dtypes, op, marked, state, carry):
         (["float32"], "max", True, 128, 2),
         (["complex64"], "add", True, 256, 4),
         (["complex128"], "add", True, 1024, 8),
-        (["float64"] * 2, LINEAR_RECURRENCE, True, 512, 6),
-        (["complex64"] * 2, LINEAR_RECURRENCE, True, 512, 6),
-        (["complex128"] * 2, LINEAR_RECURRENCE, True, 2048, 12),
+        (["float64"] * 2, LINEAR_RECURRENCE, True, 512, 4),
+        (["complex64"] * 2, LINEAR_RECURRENCE, True, 512, 4),
+        (["complex128"] * 2, LINEAR_RECURRENCE, True, 2048, 8),
         (["int32", "int8"], state_of("int32", "int8"), True, 256, 3),
         (["int8"], state_of("int8"), False, 32, 1),
     ],
@@ -283,7 +290,7 @@ def test_shifted_tiles_have_a_margin_of_a_sector(dtype):
         (["float32"], "add", None, 3),
         (["float32"], "add", "reset", 3),
         (["float32"] * 2, LINEAR_RECURRENCE, None, 3),
-        (["float32"] * 2, LINEAR_RECURRENCE, "reset", 2),
+        (["float32"] * 2, LINEAR_RECURRENCE, "reset", 3),
         (["float64"] * 2, LINEAR_RECURRENCE, None, 3),
         (["complex64"] * 2, LINEAR_RECURRENCE, None, 2),
         (["float64"], "add", None, 3),

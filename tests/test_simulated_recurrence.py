@@ -69,14 +69,17 @@ def every_dtype() -> list[Case]:
 def odd_decays() -> list[Case]:
     """Decays that are not finite, or the mark of a restart."""
     return [
-        recurrence(family, f"odd-{dtype}", odd_steps(dtype), segments=segments, initial="rows", call=call)
+        recurrence(
+            family, f"odd-{dtype}-by-{decays}", odd_steps(dtype, decays), segments=segments, initial="rows", call=call
+        )
         for family in SHORT
-        for dtype, segments, call in (
-            ("float32", "reset", {"return_last": True}),
-            ("float64", "reset", {}),
-            ("complex64", "offsets", {"reverse": True}),
-            ("bfloat16", "reset", {"exclusive": True}),
-            ("float32", "", {}),
+        for dtype, decays, segments, call in (
+            ("float32", "", "reset", {"return_last": True}),
+            ("float64", "", "reset", {}),
+            ("float32", "float64", "reset", {}),
+            ("complex64", "", "offsets", {"reverse": True}),
+            ("bfloat16", "float16", "reset", {"exclusive": True}),
+            ("float32", "", "", {}),
         )
     ]
 

@@ -11,8 +11,8 @@ CUSCAN_DEVICE T join(bool has_earlier, T earlier, Later later) {
     return has_earlier ? Op::combine(earlier, later) : T(later);
 }
 
-// Combines the values of the lanes up to `reach` below with a lane's own, with doubling distances (Kogge & Stone 1973):
-// the association depends only on `reach`, which is less than kLanes.
+// Combines a lane's value with those of the `reach` lanes below it, with doubling distances (Kogge & Stone 1973). The
+// association depends on `reach` alone, which is less than kLanes in the lanes whose results are used.
 template <class Op, int kLanes, class T>
 CUSCAN_DEVICE T combine_lanes(T value, int reach) {
     CUSCAN_UNROLL
@@ -27,9 +27,11 @@ CUSCAN_DEVICE T combine_lanes(T value, int reach) {
     return value;
 }
 
-// Whether a state says that a segment starts in its range (segments.cuh).
+// Whether states say that a segment starts in their range, and whether by a flag (segments.cuh).
 template <class Op>
 constexpr bool kHasRestarts = false;
+template <class Op>
+constexpr bool kHasFlags = false;
 
 // A scan over each group of kLanes lanes. A lane's result does not depend on the width of the group.
 template <class Op, int kLanes, class State, bool = kHasRestarts<Op>>
@@ -65,7 +67,8 @@ public:
     }
 
 private:
-    // How far below the lane `below` this one the last start is; more than kLanes if there is none.
+    // How many lanes below the lane `below` this one the last start is. The number reaches beyond the group if no lane
+    // of the group up to there has a start.
     CUSCAN_DEVICE int last_start(int below) const {
         return target::leading_zeros(starts_ << (target::kWarp - 1 - target::thread_index() % target::kWarp) << below);
     }
@@ -75,8 +78,8 @@ private:
     typename Op::Plain::State inclusive_;
 };
 
-// Some states of a thread. With segments, their flags share a word.
-template <class Op, class State, int kCount, bool = kHasRestarts<Op>>
+// Some states of a thread. Their flags share a word.
+template <class Op, class State, int kCount, bool = kHasFlags<Op>>
 class States {
 public:
     CUSCAN_DEVICE void set(int number, const State& state) { state_[number] = state; }

@@ -1,5 +1,6 @@
-// Segmented scans: any operator, over states with a flag that says whether a segment starts in them. Segments are given
-// by flags, by changing keys, or by one bit per position; a thread keeps the bits of its own elements (elements.cuh).
+// Segmented scans: any operator, over states that say whether a segment starts in them, by a flag or, in linear
+// recurrences, by a mark. Segments are given by flags, by changing keys, or by one bit per position; a thread keeps the
+// bits of its own elements (elements.cuh).
 #pragma once
 #include "scans.cuh"
 
@@ -44,8 +45,8 @@ struct Narrow<Restartable<Value>> {
 };
 
 // A linear recurrence needs no flag: no result depends on the decay of a range in which a segment starts, so this decay
-// can be a NaN that stands for nothing else. Other NaNs of the caller are replaced, and arithmetic gives others. If the
-// caller gets the carry and sees its decay, there is a flag.
+// can be a NaN that stands for nothing else. NaN decays of the caller become another NaN, so arithmetic never makes
+// this one. If the caller gets the decay in a carry, states keep the flag.
 template <class T>
 struct MarkedStep {
     T decay, state;
@@ -98,7 +99,7 @@ struct Marking<LinearRecurrence<T>> {
     using State = MarkedStep<T>;
     using Mark = DecayMark<T>;
 
-    // The decay is no mark.
+    // Without `restarts`, the decay is no mark, unless nothing precedes the value (a carry of the caller).
     static CUSCAN_DEVICE State state(const Inner& value, bool restarts) {
         return {Mark::set(value.decay, restarts), value.state};
     }
@@ -126,6 +127,8 @@ struct Narrow<MarkedStep<T>> {
     }
 };
 
+template <class Op>
+constexpr bool kHasFlags<Restarting<Op>> = true;
 template <class Op>
 constexpr bool kHasRestarts<Restarting<Op>> = true;
 template <class Op>

@@ -169,7 +169,7 @@ def state_bytes(kind: CallKind, index: str = "int64") -> tuple[int, int]:
         if op.indexed:
             sizes[1] = DTYPES[index].itemsize
         state = _struct_bytes(sizes)
-        flagged = kind.segments and not (op.marks_restarts and not kind.returns_carry)
+        flagged = kind.segments and (kind.returns_carry or not op.marks_restarts)
         nbytes.append(_struct_bytes([state, 4], max(*sizes, 4)) if flagged else state)
     return nbytes[0], nbytes[1]
 

@@ -365,7 +365,6 @@ inline uint32 floats_to_bfloats(float32 low, float32 high) {
     return float_to_bfloat(low) | uint32(float_to_bfloat(high)) << 16;
 }
 
-// Simulated kernels are compiled without contraction into fused multiply-adds.
 inline uint32 upper_bits(float32 value) { return float_to_bits(value); }
 inline uint32 upper_bits(float64 value) {
     uint64 bits;
@@ -381,6 +380,7 @@ inline float64 with_upper_bits(float64 value, uint32 upper) {
     return value;
 }
 
+// Simulated kernels are compiled without contraction into fused multiply-adds.
 inline float32 add_rn(float32 a, float32 b) { return a + b; }
 inline float64 add_rn(float64 a, float64 b) { return a + b; }
 inline float32 mul_rn(float32 a, float32 b) { return a * b; }
