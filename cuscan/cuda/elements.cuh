@@ -222,7 +222,7 @@ struct Items : Elements<Config> {
             const bool starts = restarts.get(kTogether ? vector : bit);
             if constexpr (Config::kSegmentsHaveInitial)
                 if (starts) value = Base::Inner::combine(segment_started, value);
-            return Base::Op::template element<typename Base::Value>(value, starts);  // Value: the type of decays
+            return Base::Op::template element<typename Base::Value>(value, starts);  // Value: a recurrence's decay
         } else {
             return value;
         }

@@ -82,7 +82,7 @@ private:
 template <class Op, class State, int kCount, bool = kHasFlags<Op>>
 class States {
 public:
-    // By value: with a reference, float64 recurrences spill 52 bytes, without 32 at most (NVRTC 12.9).
+    // By value, since by reference float64 recurrences spill 52 bytes (NVRTC 12.9).
     CUSCAN_DEVICE void set(int number, State state) { state_[number] = state; }
     CUSCAN_DEVICE State get(int number) const { return state_[number]; }
 
