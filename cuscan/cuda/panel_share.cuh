@@ -28,9 +28,16 @@ struct PanelShare {
     const int row;     // row of threads
     const int column;  // number among the threads side by side, of which there are `apart`
     const int apart;
+    const int width;           // columns of the tile, in all its rows of the batch
     const int steps, results;  // number of steps that have elements; that have results
     Items<Config, kLong, kSlots, Element::kReplaces, kBits> items;
     State sums[kSlots][kRuns];  // of each run but the last one
+    // Where the first step of each pack lies in the tile.
+    template <class Operand>
+    struct Packs {
+        char* first[kSlots / kPack];
+    };
+    Pack<Packs, typename Config::Results> packs;  // of results that lie together
 
     CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
         : tile(tile),
@@ -39,6 +46,7 @@ struct PanelShare {
           row(row),
           column(column),
           apart(apart),
+          width(place.width()),
           steps(clamp(place.steps - row * kLong, kLong)),
           results(clamp(place.results - row * kLong, kLong)) {
         // Threads without a row read nothing there; a register without a value would be kept from tile to tile.
@@ -47,15 +55,15 @@ struct PanelShare {
 
     // The column of the tile that a slot holds.
     CUSCAN_DEVICE int column_of(int slot) const { return (column + slot / kPack * apart) * kPack + slot % kPack; }
-    CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < place.width(); }
+    CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < width; }
     // The scan position of the first step.
     CUSCAN_DEVICE int64 first() const { return place.position + row * kLong; }
-    // The row of the batch and the column of a slot, within the tile.
+    // The row of the batch and the column in it, within the tile.
     struct Within {
         int outer, column;
     };
-    CUSCAN_DEVICE Within within(int slot) const {
-        const int at = column_of(slot);
+    CUSCAN_DEVICE Within within(int slot) const { return within_batch(column_of(slot)); }
+    CUSCAN_DEVICE Within within_batch(int at) const {
         const int outer = place.outer_of(at);
         return {outer, at - outer * place.columns};
     }
@@ -102,17 +110,21 @@ struct PanelShare {
         for (int run = 0; run + 1 < kRuns; ++run) runs.push(run, sums[slot][run]);
         return runs.push(kRuns - 1, of_run(slot, kRuns - 1));
     }
+    // Called before results are stored: finds where they lie, at once for all slots.
+    CUSCAN_DEVICE void locate_results() {
+        for_each_result<Config>([&](auto k, auto operand) {
+            constexpr int kArray = Numbers::kResults + decltype(k)::value;
+            if (lies_together<typename decltype(operand)::Type>(kArray))
+                locate<kPack>(in_tile(kArray), packs.at(k).first);
+            else
+                packs.at(k) = {};
+        });
+    }
     // Stores the results of the slots from `slot` on that are side by side. `left`, if has_left, is the total of the
     // runs of the unit before the thread's; `before`, if has_before, precedes these.
     CUSCAN_DEVICE void store(int slot, bool has_before, const State (&before)[kPack], bool has_left,
                              const State (&left)[kPack]) {
         Runs runs[kPack];
-        Pack<Output, typename Config::Results> output{};
-        for_each_result<Config>([&](auto k, auto operand) {
-            constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            if (!lies_together<typename decltype(operand)::Type>(kArray)) return;
-            output.at(k).first = in_tile(kArray).of(within(slot));
-        });
         CUSCAN_UNROLL
         for (int run = 0; run < kRuns; ++run) {
             Running<Config> running[kPack];
@@ -123,7 +135,7 @@ struct PanelShare {
                 running[j].value = has_left || run > 0 ? join<Op>(has_before, before[j], inner) : before[j];
                 if (run + 1 < kRuns) runs[j].push(run, sums[slot + j][run]);
             }
-            store_run(slot, run, running, output);
+            store_run(slot, run, running);
         }
     }
     // If the thread has the last element of a slot's column, calls at_end(state): `left` combined with the thread's
@@ -233,24 +245,26 @@ private:
             read_memory<T>(in_memory(kArray), take, clear);
         }
     }
-    // Where every kTogether-th slot's first step lies. Slots without a column have another's place.
+    // Where every kTogether-th slot's first step lies. Slots without a column have the place of the last ones.
     template <int kTogether>
-    CUSCAN_DEVICE void locate(const Strided<int>& from, const char* (&at)[kSlots / kTogether]) const {
-        const auto existing = [&](int slot) { return exists(slot) ? slot : slot % kPack; };
+    CUSCAN_DEVICE void locate(const Strided<int>& of, char* (&at)[kSlots / kTogether]) const {
+        const auto existing = [&](int slot) {
+            const int column = column_of(slot), last = width - kTogether;
+            return column < last ? column : last;
+        };
         if (place.outers == 1) {
             CUSCAN_UNROLL
-            for (int i = 0; i < kSlots / kTogether; ++i)
-                at[i] = from.first + column_of(existing(i * kTogether)) * from.column;
+            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = of.first + existing(i * kTogether) * of.column;
         } else {
             CUSCAN_UNROLL
-            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = from.of(within(existing(i * kTogether)));
+            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = of.of(within_batch(existing(i * kTogether)));
         }
     }
     // From shared memory, step by step: kTogether slots lie side by side.
     template <class T, int kTogether, class Take, class Clear>
     CUSCAN_DEVICE void read_tile(const Strided<int>& from, Take take, Clear clear) const {
         constexpr int kParts = kPack / kTogether;
-        const char* at[kSlots / kTogether];
+        char* at[kSlots / kTogether];
         locate<kTogether>(from, at);
         const auto read_step = [&](int s) {
             CUSCAN_UNROLL
@@ -269,7 +283,7 @@ private:
     template <class T, class Take, class Clear>
     CUSCAN_DEVICE void read_words(const Strided<int>& from, Take take, Clear clear) const {
         if (from.is_aligned(4)) return read_tile<T, 1>(from, take, clear);
-        const char* at[kSlots];
+        char* at[kSlots];
         locate<1>(from, at);
         const auto read_step = [&](int s) {
             CUSCAN_UNROLL
@@ -277,17 +291,16 @@ private:
         };
         each_step<kLong>(exists(0) ? steps : 0, read_step, clear);
     }
-    // Stores `count` steps of words, from `begin` on, without the bytes that the last column lacks.
+    // Stores `count` steps of words, from `at` on, without the bytes that the last column lacks.
     template <class T>
-    CUSCAN_DEVICE void store_words(const Strided<int>& to, int slot, int begin, int count,
+    CUSCAN_DEVICE void store_words(char* at, int pitch, int slot, int count,
                                    const Vector<T, 1> (&steps)[kSteps]) const {
-        const Within here = within(slot);
-        const int bytes = 4 - (here.column + 1 == place.columns ? place.lacking : 0);
-        char* at = to.of(here) + begin * to.step;
-        if (bytes == 4 && to.is_aligned(4)) {
+        const bool is_last = place.lacking > 0 && within(slot).column + 1 == place.columns;
+        const int bytes = is_last ? 4 - place.lacking : 4;
+        if (bytes == 4 && (uint32(reinterpret_cast<uint64>(at)) | uint32(pitch)) % 4 == 0) {
             each_step<kSteps>(count, [&](int s) {
                 *(uint32*)at = steps[s].item[0].bits;
-                at += to.step;
+                at += pitch;
             });
         } else {
             each_step<kSteps>(count, [&](int s) {
@@ -296,7 +309,7 @@ private:
                 if (bytes > 1) at[1] = char(bits >> 8);
                 if (bytes > 2) at[2] = char(bits >> 16);
                 if (bytes > 3) at[3] = char(bits >> 24);
-                at += to.step;
+                at += pitch;
             });
         }
     }
@@ -400,16 +413,15 @@ private:
     template <class Operand>
     struct Output {
         Vector<typename Operand::Type, kPack> step[kSteps];
-        char* first;  // where the slots' first step lies in the tile, if they lie together
     };
     // Whether the slots of a pack move as one.
     template <class T>
     CUSCAN_DEVICE bool lies_together(int array) const {
         return kPack > 1 ? tile.template is_packed<T>(array) : tile.is_staged(array);
     }
-    CUSCAN_DEVICE void store_run(int slot, int run, Running<Config> (&running)[kPack],
-                                 Pack<Output, typename Config::Results>& output) {
+    CUSCAN_DEVICE void store_run(int slot, int run, Running<Config> (&running)[kPack]) {
         const int begin = run * kSteps, count = results - begin;
+        Pack<Output, typename Config::Results> output;
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) {
             typename Element::InnerState state[kPack];
@@ -429,11 +441,11 @@ private:
             using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const auto& steps = output.at(k).step;
+            const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
+            char* at = packs.at(k).first[slot / kPack] + begin * pitch;
             if constexpr (kIsWord<T>) {
-                store_words<T>(in_tile(kArray), slot, begin, count, steps);
+                store_words<T>(at, pitch, slot, count, steps);
             } else if (lies_together<T>(kArray)) {
-                const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
-                char* at = output.at(k).first + begin * pitch;
                 each_step<kSteps>(count, [&](int s) {
                     *(Vector<T, kPack>*)at = steps[s];
                     at += pitch;

@@ -395,9 +395,11 @@ struct Panels {
             if constexpr (!Config::kGrid) scan_rows(here.turn, here.place);
             sync_workers();
         }
-        CUSCAN_UNROLL
-        for (int i = 0; i < kSlots; i += kPack)
-            if (is_in) finish(share, here.turn, here.place, i);
+        if (is_in) {
+            if constexpr (Element::kStores) share.locate_results();
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; i += kPack) finish(share, here.turn, here.place, i);
+        }
         if constexpr (kBulk) target::fence_before_copies();
         sync_workers();  // all results are written
         for_each_result<Config>([&](auto k, auto operand) {
