@@ -112,9 +112,9 @@ struct PanelShare {
     }
     // Called before results are stored: finds where they lie, at once for all slots.
     CUSCAN_DEVICE void locate_results() {
-        for_each_result<Config>([&](auto k, auto operand) {
+        for_each_result<Config>([&](auto k, auto) {
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            if (lies_together<typename decltype(operand)::Type>(kArray))
+            if (lies_together(kArray))
                 locate<kPack>(in_tile(kArray), packs.at(k).first);
             else
                 packs.at(k) = {};
@@ -235,7 +235,7 @@ private:
                 CUSCAN_UNROLL
                 for (int i = 0; i < kSlots; i += kPack) take(s, i, pack);
             }
-        } else if (lies_together<T>(kArray)) {
+        } else if (lies_together(kArray)) {
             read_tile<T, kPack>(in_tile(kArray), take, clear);
         } else if (tile.is_staged(kArray)) {
             read_tile<T, 1>(in_tile(kArray), take, clear);
@@ -415,9 +415,8 @@ private:
         Vector<typename Operand::Type, kPack> step[kSteps];
     };
     // Whether the slots of a pack move as one.
-    template <class T>
     CUSCAN_DEVICE bool lies_together(int array) const {
-        return kPack > 1 ? tile.template is_packed<T>(array) : tile.is_staged(array);
+        return kPack > 1 ? tile.geometry.tile[array].is_packed() : tile.is_staged(array);
     }
     CUSCAN_DEVICE void store_run(int slot, int run, Running<Config> (&running)[kPack]) {
         const int begin = run * kSteps, count = results - begin;
@@ -445,7 +444,7 @@ private:
             char* at = packs.at(k).first[slot / kPack] + begin * pitch;
             if constexpr (kIsWord<T>) {
                 store_words<T>(at, pitch, slot, count, steps);
-            } else if (lies_together<T>(kArray)) {
+            } else if (lies_together(kArray)) {
                 each_step<kSteps>(count, [&](int s) {
                     *(Vector<T, kPack>*)at = steps[s];
                     at += pitch;

@@ -23,13 +23,15 @@ struct PanelArray {
     int64 rows;        // segments that a block moves at once
     int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
 
-    static constexpr int kInBulk = 1 << 8;  // bulk copies move the segments
-    static constexpr int kSplit = 1 << 9;   // a segment is what one row of threads reads; segments lie apart
+    static constexpr int kInBulk = 1 << 8;   // bulk copies move the segments
+    static constexpr int kSplit = 1 << 9;    // a segment is what one row of threads reads; segments lie apart
+    static constexpr int kPacked = 1 << 10;  // columns lie side by side
 
     CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
     CUSCAN_DEVICE int dense() const { return axis(3); }
     CUSCAN_DEVICE bool is_in_bulk() const { return (order & kInBulk) != 0; }
     CUSCAN_DEVICE bool is_split() const { return (order & kSplit) != 0; }
+    CUSCAN_DEVICE bool is_packed() const { return (order & kPacked) != 0; }
 };
 
 // planning/panels.py writes these words after those of Geometry.
@@ -52,23 +54,31 @@ struct PanelGeometry : Geometry<Config> {
     PanelArray tile[Arrays<Config>::kInitial];
 };
 
-// Where a tile lies in the scan.
-template <class Config>
-struct PanelPlace {
+// What exists of a tile.
+struct PanelSizes {
     static constexpr int kReciprocalBits = 28;
 
-    Row<Config> first;  // address of its first step, column and row of the batch, in each array
-    int64 position;     // scan position of its first step
     int columns, outers;
     int steps, results;  // number of its steps that have elements; that have results
-    uint32 reciprocal;   // of `columns`
     int lacking;         // bytes that its last column lacks, if columns are words; otherwise 0
+    uint32 reciprocal;   // of `columns`
 
+    CUSCAN_DEVICE bool operator==(const PanelSizes& other) const {
+        return columns == other.columns && outers == other.outers && steps == other.steps && results == other.results &&
+               lacking == other.lacking;
+    }
     CUSCAN_DEVICE int width() const { return columns * outers; }
     // The row of the batch in which a column lies, of all columns of the tile.
     CUSCAN_DEVICE int outer_of(int column) const {
         return outers == 1 ? 0 : int(uint64(column) * reciprocal >> kReciprocalBits);
     }
+};
+
+// Where a tile lies in the scan.
+template <class Config>
+struct PanelPlace : PanelSizes {
+    Row<Config> first;  // address of its first step, column and row of the batch, in each array
+    int64 position;     // scan position of its first step
 };
 
 // The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `groups` groups of
@@ -204,12 +214,6 @@ struct PanelTile {
     char* shared;
 
     CUSCAN_DEVICE bool is_staged(int array) const { return geometry.tile[array].region >= 0; }
-    // Whether columns of T lie side by side in shared memory.
-    template <class T>
-    CUSCAN_DEVICE bool is_packed(int array) const {
-        return is_staged(array) && geometry.tile[array].axis(0) == kColumn &&
-               geometry.tile[array].pitch[kColumn] == sizeof(T);
-    }
     // The arrays at the beginning of a column of the tile.
     CUSCAN_DEVICE Row<Config> row(const PanelPlace<Config>& place, int column) const {
         Row<Config> here = place.first;
@@ -256,12 +260,13 @@ struct PanelTile {
         return all;
     }
     // The same pieces, so many bytes further.
-    CUSCAN_DEVICE void move(Pieces& all, int array, int64 bytes) const {
+    CUSCAN_DEVICE Pieces moved(Pieces all, int array, int64 bytes) const {
         const int beyond = beyond_piece(all, array);
         all.low += bytes;
         const int further = beyond_piece(all, array) - beyond;
         all.place += further, all.first += further;
         all.inside = is_inside(all, array);
+        return all;
     }
 
     // Starts to load those elements of an array that exist in the tile, but for what load_few() loads. The caller then

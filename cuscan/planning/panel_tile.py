@@ -19,6 +19,7 @@ FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of t
 PIECE = 16  # bytes of one copy
 IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
 SPLIT = 1 << 9  # the same: each thread row's steps are a segment, with a gap before the next
+PACKED = 1 << 10  # the same: columns lie side by side
 RECIPROCAL_BITS = 20  # as in struct Pieces
 MEETING = 4  # most threads that meet in a bank, by the columns of a batch row; with more, there are gaps between rows
 MEETING_BYTES = 64  # of such a row, least
@@ -283,6 +284,8 @@ def _array(
     if strides[STEP] < 0:
         pitches[STEP], pitches[THREAD_ROW] = -pitches[STEP], -pitches[THREAD_ROW]
     moves = SPLIT | IN_BULK if split else IN_BULK if 0 < in_bulk <= segment else 0
+    if fastest == COLUMN and pitches[COLUMN] == item:
+        moves |= PACKED
     return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment + gap, segments, gapped
 
 

@@ -347,7 +347,7 @@ struct Panels {
         if (finds) {
             if (target::thread_index() == kThreads) schedule.first(turns[0]);
             target::sync_warp();
-            if (turns[0].turn.exists) locate(turns[0]);
+            if (turns[0].turn.exists) locate(nullptr, turns[0]);
         }
         target::sync_block();
         if constexpr (!Config::kGrid) {
@@ -418,40 +418,49 @@ struct Panels {
             if (before.turn.exists) schedule.next(before, found);
         }
         target::sync_warp();
-        if (!found.turn.exists) return;
-        const int64 end = this->end(found.turn.unit), steps = end - position(found.turn.unit);
-        if (found.turn.strip == before.turn.strip && before.place.steps == steps && end <= geometry.elements())
-            move(before, found);
-        else
-            locate(found);
+        if (found.turn.exists) locate(&before, found);
     }
-    // Two tiles of a panel with as many steps differ only by where they begin.
-    CUSCAN_DEVICE void move(const PanelTurn<Config>& before, PanelTurn<Config>& found) const {
+    // Computes where a tile lies, and how its arrays move: as those of the tile before it, if both have the same sizes.
+    CUSCAN_DEVICE void locate(const PanelTurn<Config>* before, PanelTurn<Config>& found) const {
         using Numbers = Arrays<Config>;
         const int lane = target::thread_index() % target::kWarp;
-        const int64 steps = position(found.turn.unit) - position(before.turn.unit);
-        constexpr int kWords = (sizeof(before.place) + sizeof(before.pieces)) / sizeof(uint64);
-        const auto from = reinterpret_cast<const uint64*>(&before.place);
-        const auto to = reinterpret_cast<uint64*>(&found.place);
-        for (int i = lane; i < kWords; i += target::kWarp) to[i] = from[i];
+        const int64 position = this->position(found.turn.unit);
+        const int height = int(end(found.turn.unit) - position);
+        PanelSizes sizes;
+        if (before && before->turn.strip == found.turn.strip) {
+            sizes = before->place;
+            const int64 steps = position - before->place.position;
+            for (int a = lane; a < Numbers::kCount; a += target::kWarp)
+                found.place.first.array[a] = before->place.first.array[a] + steps * geometry.axis.stride[a];
+        } else {
+            sizes = locate_panel(found, position);
+        }
+        sizes.steps = clamp(geometry.elements() - position, height);
+        sizes.results = clamp(geometry.axis.size - position, height);
+        if (lane == 0) {
+            static_cast<PanelSizes&>(found.place) = sizes;
+            found.place.position = position;
+        }
+        const bool is_alike = before && sizes == before->place;
         target::sync_warp();
-        if (lane == 0) found.place.position += steps;
-        for (int a = lane; a < Numbers::kCount; a += target::kWarp) {
-            const int64 bytes = steps * geometry.axis.stride[a];
-            found.place.first.array[a] += bytes;
-            if (a < Numbers::kInitial && tile.is_staged(a)) tile.move(found.pieces[a], a, bytes);
+        for (int a = lane; a < Numbers::kInitial; a += target::kWarp) {
+            if (!tile.is_staged(a)) continue;
+            if (is_alike) {
+                const int64 bytes = found.place.first.array[a] - before->place.first.array[a];
+                found.pieces[a] = tile.moved(before->pieces[a], a, bytes);
+            } else {
+                found.pieces[a] = tile.pieces(found.place, a);
+            }
         }
     }
-    // Computes where a tile lies from the origin of all arrays.
-    CUSCAN_DEVICE void locate(PanelTurn<Config>& found) const {
+    // Computes the addresses of a tile that begins at `position` in a panel, and its sizes across.
+    CUSCAN_DEVICE PanelSizes locate_panel(PanelTurn<Config>& found, int64 position) const {
         using Numbers = Arrays<Config>;
-        const int lane = target::thread_index() % target::kWarp;
         const Divided batch(found.turn.strip, geometry.panels * geometry.blocks);
         const InPlane in(uint32(batch.rest), uint32(geometry.panels), uint32(geometry.blocks),
                          uint32(geometry.abreast));
         const int64 outer = in.block * geometry.outers, at = in.panel * geometry.columns;
-        const int64 position = this->position(found.turn.unit), end = this->end(found.turn.unit);
-        for (int a = lane; a < Numbers::kCount; a += target::kWarp) {
+        for (int a = target::thread_index() % target::kWarp; a < Numbers::kCount; a += target::kWarp) {
             char* first = origin.array[a] + outer * geometry.batch[0].stride[a] + at * geometry.column.stride[a] +
                           position * geometry.axis.stride[a];
             uint64 rest = batch.whole;
@@ -463,19 +472,13 @@ struct Panels {
             }
             found.place.first.array[a] = first;
         }
-        if (lane == 0) {
-            found.place.position = position;
-            found.place.columns = clamp(geometry.column.size - at, int(geometry.columns));
-            found.place.reciprocal = (1u << PanelPlace<Config>::kReciprocalBits) / found.place.columns + 1;
-            found.place.outers = clamp(geometry.batch[0].size - outer, int(geometry.outers));
-            found.place.steps = clamp(geometry.elements() - position, int(end - position));
-            found.place.results = clamp(geometry.axis.size - position, int(end - position));
-            const bool is_last = at + geometry.columns >= geometry.column.size;
-            found.place.lacking = PanelTile<Config>::kOnWords && is_last ? int(geometry.lacking) : 0;
-        }
-        target::sync_warp();
-        for (int a = lane; a < Numbers::kInitial; a += target::kWarp)
-            if (tile.is_staged(a)) found.pieces[a] = tile.pieces(found.place, a);
+        PanelSizes sizes;
+        sizes.columns = clamp(geometry.column.size - at, int(geometry.columns));
+        sizes.outers = clamp(geometry.batch[0].size - outer, int(geometry.outers));
+        const bool is_last = at + geometry.columns >= geometry.column.size;
+        sizes.lacking = PanelTile<Config>::kOnWords && is_last ? int(geometry.lacking) : 0;
+        sizes.reciprocal = (1u << PanelSizes::kReciprocalBits) / sizes.columns + 1;
+        return sizes;
     }
     // The panel across all columns, and the block of rows of the batch, for a number below the product of both counts,
     // which fits in 32 bits. Blocks of rows follow each other along `abreast` panels, so that blocks at work have
