@@ -59,6 +59,8 @@ SHARING = Blocks(2, 288, 4)  # several blocks per panel: one works while the oth
 WIDE = Blocks(1, 448, 8)  # for states that take twice the registers
 NARROW = Blocks(3, 128, 8)  # the same where blocks share panels of narrow rows: two work while the third one waits
 REGISTER = 4  # bytes
+RESULTS_BYTES = 256  # of the results of a thread, at most, if items share registers
+MOST_STARTS = 32  # of segments per thread: 64 and more gave wrong bits on a GPU, for an unknown reason
 WORD_BYTES = 4  # bytes of a carry that a word of the workspace holds, beside the epoch
 LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it has no more elements
 BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with one block per panel
@@ -126,16 +128,17 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
     kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
     numbers = sum([spec.is_number for spec in request.values])
     longest = min(power_of_two(length), LONGEST)
-    elements, together = _elements_of(kind, numbers, index, longest)
-    column, others, sides, steps = tile_axes(request, layout, LARGE.threads * elements)
+    of_two_axes = LARGE.threads * _held_by(kind, numbers, index, longest, True).elements
+    column, others, sides, steps = tile_axes(request, layout, of_two_axes)
     if words and column is not layout.others[0]:
         column, others, sides, steps = layout.others[0], layout.others[1:], None, 0
     batch = batch_of(layout, others)
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
     aligned = 1 if counts or words else aligned_columns(request, layout, column, batch)
+    held = _held_by(kind, numbers, index, longest, sides is not None)
 
     def scan_of(blocks: Blocks) -> PanelScan:
-        share = _share_of(kind, numbers, index, blocks, longest, aligned, counts)
+        share = _share_of(kind, held, index, blocks, longest, aligned, counts)
         return new_tuple(PanelScan, (length, column, batch, share, most_columns(share, steps), sides, lacking))
 
     rows = -(-length // RUN)
@@ -143,7 +146,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
 
     def in_runs() -> tuple[PanelScan, Shape]:
         """Return a tile of the whole axis, a run to a thread."""
-        share = _share_of(kind, numbers, index, MANY, RUN, aligned, counts)
+        share = _share_of(kind, held, index, MANY, RUN, aligned, counts)
         most = max(share.beside(rows) // share.pack, 1) * share.pack
         whole = new_tuple(PanelScan, (length, column, batch, share, most, sides, lacking))
         return whole, run_shape(whole, target, rows)
@@ -159,14 +162,23 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         if length <= shape.height and not is_worth_a_large_block(scan, shape, scan_of(LARGE), target):
             panels = None
             # Not of columns that share registers: a thread then has eight.
-            if few_rows and together == 1 and shape.height >= WASTE * rows * RUN:
+            if few_rows and held.together == 1 and shape.height >= WASTE * rows * RUN:
                 other = in_runs()
                 panels = whole_axis(*other) if is_fuller(*other, scan, shape, target) else None
             panels = panels or whole_axis(scan, shape)
             if panels:
                 return panels
     scan = scan_of(LARGE)
+    room = room_of(target, scan.share)
+
+    def nbytes_of(shape: Shape) -> int:
+        return tile_words(request, layout, scan, shape, 0, _in_bulk(target, shares=False), False)[-1]
+
     shape = own_shape(scan, target)
+    if length > shape.height and shape.columns < column.size and not sides and nbytes_of(shape) > room:
+        # A narrower one, of which there are enough for all blocks again.
+        scan = scan._replace(most=max(shape.columns * room // nbytes_of(shape) // scan.share.pack, 1) * scan.share.pack)
+        shape = own_shape(scan, target)
     tiles = -(-length // shape.height)
     if tiles > 1 and tiles * shape.height >= WASTE * length and few_rows:
         panels = whole_axis(*in_runs())
@@ -183,46 +195,52 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         if length > max(shared.height, COLUMNS.unit):  # otherwise a panel has one chunk
             return _panels(request, layout, target, sharing, shared, shares=True)
 
-    def fits(other: Shape) -> bool:
-        nbytes = tile_words(request, layout, scan, other, 0, _in_bulk(target, shares=False), False)[-1]
-        return nbytes <= room_of(target, scan.share)
-
     along = [abs(step) == size for size, step in zip(kind.sizes, layout.axis.strides, strict=False)]
     turned = sum(along) / len(along)
-    return _panels(request, layout, target, scan, faster_shape(scan, shape, target, turned, fits))
+    shape = faster_shape(scan, shape, target, turned, lambda other: nbytes_of(other) <= room)
+    return _panels(request, layout, target, scan, shape)
+
+
+class Held(NamedTuple):
+    """What a thread holds in registers: a number of elements; the columns whose items share registers."""
+
+    elements: int
+    together: int
 
 
 @functools.lru_cache(MOST)
-def _elements_of(kind: CallKind, numbers: int, index: str, length: int) -> tuple[int, int]:
-    """Return the elements of a thread, and the columns whose items share registers (parameters as in `_share_of`).
+def _held_by(kind: CallKind, numbers: int, index: str, length: int, crossing: bool) -> Held:
+    """Return what a thread holds of an axis of `length` steps (as in `_share_of`).
 
-    There are as many as fit in a thread's registers: a tile of fewer takes nearly as long.
+    The first `numbers` values are numbers. That is as much as fits in registers, because a tile of less takes nearly as
+    long. Tiles of two axes (`crossing`) have less: their sides would not get longer.
     """
-    state, widest = state_bytes(kind, index)[0], max(kind.sizes)
-    registers = max(sum([max(dtype.itemsize, REGISTER) for dtype in kind.values[numbers:]]), REGISTER)
+    state, sizes = state_bytes(kind, index)[0], [dtype.itemsize for dtype in kind.values[numbers:]] or [REGISTER]
+    widest, of_values = max(kind.sizes), max(sizes)
+    registers = sum([max(size, REGISTER) for size in sizes])
     if state > WIDE_STATE:
         elements = 16 if registers <= 4 * REGISTER else 8
     else:
-        elements = 16 if max(widest, registers) >= 2 * REGISTER else 32
+        is_narrow = of_values < REGISTER and not crossing
+        elements = 16 if (registers if is_narrow else max(widest, registers)) >= 2 * REGISTER else 32
     together = 1
-    # Not with segments: 64 and more segment starts per thread gave wrong bits on a GPU, for an unknown reason.
-    if state <= registers and not kind.segments and length >= RUN:
-        together = max(REGISTER // widest, 1)
-    return elements * together, together
+    if state <= registers and length >= RUN:
+        together = max(min(REGISTER // (widest if crossing else of_values), RESULTS_BYTES // (elements * widest)), 1)
+    if kind.segments and (crossing or elements * together > MOST_STARTS):
+        together = 1
+    return new_tuple(Held, (elements * together, together))
 
 
 @functools.lru_cache(MOST)
-def _share_of(
-    kind: CallKind, numbers: int, index: str, blocks: Blocks, length: int, aligned: int, counts: bool
-) -> Share:
+def _share_of(kind: CallKind, held: Held, index: str, blocks: Blocks, length: int, aligned: int, counts: bool) -> Share:
     """Return a thread's share of an axis of `length` steps, a power of two up to `LONGEST`.
 
-    The first `numbers` values are numbers. `aligned` is the number of adjacent columns that are aligned as a group.
-    With `counts` each column has positions of its own.
+    `aligned` is the number of adjacent columns that are aligned as a group. With `counts` each column has positions of
+    its own.
     """
     state, carry = state_bytes(kind, index)
     wide, sizes, widest = state > WIDE_STATE, [dtype.itemsize for dtype in kind.values], max(kind.sizes)
-    elements, together = _elements_of(kind, numbers, index, length)
+    elements, together = held
     per_sm, threads, vector = WIDE if wide and blocks is not NARROW else blocks
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
     together = max(pack, together)

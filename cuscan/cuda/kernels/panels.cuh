@@ -41,7 +41,8 @@ struct Panels {
     static constexpr int kThreads = PanelTile<Config>::kThreads, kSlots = Config::kSlots, kPack = Config::kPack;
     static constexpr int kUnitRows = PanelTile<Config>::kUnitRows;
     static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows;
-    static constexpr int kLanes = kUnitRows / kMany;                // lanes that combine the totals of a unit
+    static constexpr int kLanes = kUnitRows / kMany;  // lanes that combine the totals of a unit
+    static constexpr int kFewRows = 4;
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
     static constexpr bool kBulk = PanelTile<Config>::kBulk, kLastLoads = PanelTile<Config>::kLastLoads;
 
@@ -301,6 +302,16 @@ struct Panels {
         return now.unit + 1 == geometry.tiles || of_chunk(now.unit + 1) == 0;
     }
 
+    // Whether each thread combines the totals of the rows of threads above its own, of which there are few.
+    CUSCAN_DEVICE bool has_few_rows() const { return !kChain && rows <= kFewRows; }
+    CUSCAN_DEVICE State total_above(int of_column) const {
+        PairedFold<Op, levels_of(kFewRows), State> above;
+        CUSCAN_UNROLL
+        for (int i = 0; i + 1 < kFewRows; ++i)
+            if (i < row) above.push(i, total(i, of_column));
+        return above.before(row, false, State{});
+    }
+
     // Stores the results of a thread's columns that are side by side, from `slot` on.
     CUSCAN_DEVICE void finish(Share& share, const Turn& now, const Place& place, int slot) {
         if (!share.exists(slot)) return;
@@ -313,7 +324,8 @@ struct Panels {
         for (int j = 0; j < kPack; ++j) {
             const int of_column = share.column_of(slot + j);
             Carry of_unit{};
-            if (exchanges() && has_left) left[j] = total(row_of_chunk, of_column);
+            if (exchanges() && has_left)
+                left[j] = has_few_rows() ? total_above(of_column) : total(row_of_chunk, of_column);
             if constexpr (kChain) {
                 const Kept carry(this->carry());
                 if (!exchanges()) {
@@ -392,8 +404,11 @@ struct Panels {
                 if (is_in && share.exists(i)) total(first + row, share.column_of(i)) = share.total(i);
             if constexpr (Config::kGrid) return;
             sync_workers();
-            if constexpr (!Config::kGrid) scan_rows(here.turn, here.place);
-            sync_workers();
+            if constexpr (!Config::kGrid)
+                if (!has_few_rows()) {
+                    scan_rows(here.turn, here.place);
+                    sync_workers();
+                }
         }
         if (is_in) {
             if constexpr (Element::kStores) share.locate_results();
