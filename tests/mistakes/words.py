@@ -68,14 +68,16 @@ MISTAKES = (
     Mistake(
         "as-far-as-bytes-not-bits", Kind.PLACE, "words-kept", VECTORS, "words[1], 8 * beyond)", "words[1], beyond)"
     ),
-    Mistake("bytes-behind-the-row-are-stored", Kind.BOUND, "words-shared", SHARE, "? place.lacking : 0);", "? 0 : 0);"),
+    Mistake(
+        "bytes-behind-the-row-are-stored", Kind.BOUND, "words-shared", SHARE, "? 4 - place.lacking : 4;", "? 4 : 4;"
+    ),
     Mistake(
         "the-word-before-lacks-bytes",
         Kind.BOUND,
         "words-kept",
         SHARE,
-        "here.column + 1 == place.columns ? place",
-        "here.column + 2 == place.columns ? place",
+        "within(slot).column + 1 == place.columns",
+        "within(slot).column + 2 == place.columns",
     ),
     Mistake("every-panel-lacks-bytes", Kind.BOUND, "words-kept", KERNEL, "kOnWords && is_last ?", "kOnWords ?"),
     Mistake(

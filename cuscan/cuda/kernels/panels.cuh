@@ -42,7 +42,7 @@ struct Panels {
     static constexpr int kUnitRows = PanelTile<Config>::kUnitRows;
     static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows;
     static constexpr int kLanes = kUnitRows / kMany;  // lanes that combine the totals of a unit
-    static constexpr int kFewRows = 4;
+    static constexpr int kFewRows = 4;  // rows of threads, up to which each thread combines the totals above its own
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
     static constexpr bool kBulk = PanelTile<Config>::kBulk, kLastLoads = PanelTile<Config>::kLastLoads;
 
