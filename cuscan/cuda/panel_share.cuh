@@ -28,7 +28,7 @@ struct PanelShare {
     const int row;     // row of threads
     const int column;  // number among the threads side by side, of which there are `apart`
     const int apart;
-    const int width;           // columns of the tile, in all its rows of the batch
+    const int kept_width;      // columns of the tile, in all its rows of the batch, in a register
     const int steps, results;  // number of steps that have elements; that have results
     Items<Config, kLong, kSlots, Element::kReplaces, kBits> items;
     State sums[kSlots][kRuns];  // of each run but the last one
@@ -46,16 +46,18 @@ struct PanelShare {
           row(row),
           column(column),
           apart(apart),
-          width(place.width()),
+          kept_width(place.width()),
           steps(clamp(place.steps - row * kLong, kLong)),
           results(clamp(place.results - row * kLong, kLong)) {
         // Threads without a row read nothing there; a register without a value would be kept from tile to tile.
         if constexpr (Config::kGrid) items = {};
     }
 
+    // Where blocks share panels, registers are scarce.
+    CUSCAN_DEVICE int width() const { return Config::kGrid ? place.width() : kept_width; }
     // The column of the tile that a slot holds.
     CUSCAN_DEVICE int column_of(int slot) const { return (column + slot / kPack * apart) * kPack + slot % kPack; }
-    CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < width; }
+    CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < width(); }
     // The scan position of the first step.
     CUSCAN_DEVICE int64 first() const { return place.position + row * kLong; }
     // The row of the batch and the column in it, within the tile.
@@ -249,7 +251,7 @@ private:
     template <int kTogether>
     CUSCAN_DEVICE void locate(const Strided<int>& of, char* (&at)[kSlots / kTogether]) const {
         const auto existing = [&](int slot) {
-            const int column = column_of(slot), last = width - kTogether;
+            const int column = column_of(slot), last = width() - kTogether;
             return column < last ? column : last;
         };
         if (place.outers == 1) {
