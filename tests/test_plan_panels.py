@@ -23,7 +23,7 @@ from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
 from cuscan.planning.crossing import Sides, tile_axes
 from cuscan.planning.panel_shapes import faster_shape
-from cuscan.planning.panel_tile import PanelScan, Share, _array, _split_row, smaller, tile_words
+from cuscan.planning.panel_tile import IN_BULK, SPLIT, PanelScan, Share, _array, _split_row, smaller, tile_words
 from cuscan.request.layout import Dimension, layout_of, order_of
 
 OLDER = Target(80, 132)  # without strips and whole rows
@@ -58,7 +58,7 @@ def dense(array):
 
 def is_split(array):
     """Whether there is a gap after the steps of each row of threads."""
-    return bool(array[5] >> 9)
+    return bool(array[5] & SPLIT)
 
 
 def in_panels(*arguments, **keywords):
@@ -117,7 +117,9 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
     resets = {"segments": ("reset", view((3000, 2**20 + 1), "bool"))}
     by_segments = [elements(dtype, dtype=dtype, **resets) for dtype in ("uint8", "bfloat16", "float32", "float64")]
     assert by_segments == [32, 32, 32, 16]
-    assert elements("bfloat16", "bfloat16", **RECURRENCE, **resets) == 16
+    assert elements("bfloat16", "bfloat16", **RECURRENCE, **resets) == 32
+    wide = [elements(dtype, dtype=result) for dtype, result in (("bfloat16", "float32"), ("int16", "int64"))]
+    assert wide == [64, 32]
 
     for dtype, count in {"bfloat16": 32, "float32": 32, "float64": 16}.items():
         b = view((3000, 2**20 + 1), dtype)
@@ -252,8 +254,8 @@ def test_a_chunk_that_does_not_fit_in_shared_memory_gets_smaller_before_its_tile
     made = {}
     for kib in (228, 100):
         target = Target(90, 132, shared_bytes=kib * 1024)
-        kept = view((2**25, 17), "bool")
-        made[kib] = in_panels(view((2**25, 17), "bool"), axis=0, dtype="int64", mask=kept, target=target)
+        kept = view((2**25, 31), "bool")
+        made[kib] = in_panels(view((2**25, 31), "bool"), axis=0, dtype="int64", mask=kept, target=target)
         assert made[kib].config.family == "panels" and made[kib].config.grid
     (large, _, _), (small, _, _) = map(beside, made.values())
     assert large["rows"] == small["rows"] and large["chunk_tiles"] > small["chunk_tiles"]
@@ -621,7 +623,10 @@ def test_pitches_of_bulk_copies_are_as_far_from_multiples_of_32_as_strides():
         made = planned(view((2000, 20000), strides=(20000 + gap, 1)), axis=0)
         if gap % 4:  # else strips
             value, result = beside(made)[2][:2]
-            assert value[5] >> 8 == result[5] >> 8 == 1 and dense(value) == dense(result) == 1
+            assert (
+                all(array[5] & (IN_BULK | SPLIT) == IN_BULK for array in (value, result))
+                and dense(value) == dense(result) == 1
+            )
             assert (value[1] - (20000 + gap) * 4) % 32 == 0 and result[1] % 32 == 0
             pitches.add(value[1] % 32)
     assert pitches == {4, 8, 12, 20, 24, 28}

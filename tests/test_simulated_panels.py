@@ -18,6 +18,7 @@ from simulator import LARGEST_CHUNKS, assert_same, misaligned, panels_of_unalign
 import cuscan
 from cuscan.planning.assemble import round_up
 from cuscan.planning.config import Target
+from cuscan.planning.panel_tile import SPLIT
 
 pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
@@ -326,7 +327,7 @@ def test_rows_of_threads_lie_apart_where_columns_are_few(sizes: str, dtype: str,
     keywords: dict[str, Any] = {"axis": 1, "dtype": dtype, "mask": misaligned(mask, 2 * items), **FLAGS[flag]}
     simulation = prepare(value, target=Target(90, 16, cluster=0), **keywords)
     words = simulation.plan.geometry[-9 * ARRAYS :]
-    assert simulation.plan.config.family == "panels" and any(word >> 9 for word in words[5::9])
+    assert simulation.plan.config.family == "panels" and any(word & SPLIT for word in words[5::9])
     expected = arrays_of(cuscan.scan(value, **keywords))
     for got, one in zip(arrays_of(simulation.run(1)), expected, strict=False):
         assert_same(got, one)

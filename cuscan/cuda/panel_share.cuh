@@ -28,16 +28,16 @@ struct PanelShare {
     const int row;     // row of threads
     const int column;  // number among the threads side by side, of which there are `apart`
     const int apart;
-    const int kept_width;      // columns of the tile, in all its rows of the batch, in a register
-    const int steps, results;  // number of steps that have elements; that have results
+    const int width_in_register;  // columns of the tile, in all its rows of the batch
+    const int steps, results;     // number of steps that have elements; that have results
     Items<Config, kLong, kSlots, Element::kReplaces, kBits> items;
     State sums[kSlots][kRuns];  // of each run but the last one
-    // Where the first step of each pack lies in the tile.
+    // Where the first step of each pack lies in the tile, if it lies together; otherwise unused, but with a value.
     template <class Operand>
-    struct Packs {
-        char* first[kSlots / kPack];
+    struct Places {
+        char* of_pack[kSlots / kPack];
     };
-    Pack<Packs, typename Config::Results> packs;  // of results that lie together
+    Pack<Places, typename Config::Results> places;
 
     CUSCAN_DEVICE PanelShare(const Tile& tile, const Turn& turn, int row, int column, int apart)
         : tile(tile),
@@ -46,7 +46,7 @@ struct PanelShare {
           row(row),
           column(column),
           apart(apart),
-          kept_width(place.width()),
+          width_in_register(place.width()),
           steps(clamp(place.steps - row * kLong, kLong)),
           results(clamp(place.results - row * kLong, kLong)) {
         // Threads without a row read nothing there; a register without a value would be kept from tile to tile.
@@ -54,7 +54,7 @@ struct PanelShare {
     }
 
     // Where blocks share panels, registers are scarce.
-    CUSCAN_DEVICE int width() const { return Config::kGrid ? place.width() : kept_width; }
+    CUSCAN_DEVICE int width() const { return Config::kGrid ? place.width() : width_in_register; }
     // The column of the tile that a slot holds.
     CUSCAN_DEVICE int column_of(int slot) const { return (column + slot / kPack * apart) * kPack + slot % kPack; }
     CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < width(); }
@@ -64,8 +64,8 @@ struct PanelShare {
     struct Within {
         int outer, column;
     };
-    CUSCAN_DEVICE Within within(int slot) const { return within_batch(column_of(slot)); }
-    CUSCAN_DEVICE Within within_batch(int at) const {
+    CUSCAN_DEVICE Within within(int slot) const { return place_of(column_of(slot)); }
+    CUSCAN_DEVICE Within place_of(int at) const {
         const int outer = place.outer_of(at);
         return {outer, at - outer * place.columns};
     }
@@ -117,13 +117,13 @@ struct PanelShare {
         for_each_result<Config>([&](auto k, auto) {
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             if (lies_together(kArray))
-                locate<kPack>(in_tile(kArray), packs.at(k).first);
+                locate<kPack>(in_tile(kArray), places.at(k).of_pack);
             else
-                packs.at(k) = {};
+                places.at(k) = {};
         });
     }
-    // Stores the results of the slots from `slot` on that are side by side. `left`, if has_left, is the total of the
-    // runs of the unit before the thread's; `before`, if has_before, precedes these.
+    // After locate_results: stores the results of the slots from `slot` on that are side by side. `left`, if has_left,
+    // is the total of the runs of the unit before the thread's; `before`, if has_before, precedes these.
     CUSCAN_DEVICE void store(int slot, bool has_before, const State (&before)[kPack], bool has_left,
                              const State (&left)[kPack]) {
         Runs runs[kPack];
@@ -249,17 +249,17 @@ private:
     }
     // Where every kTogether-th slot's first step lies. Slots without a column have the place of the last ones.
     template <int kTogether>
-    CUSCAN_DEVICE void locate(const Strided<int>& of, char* (&at)[kSlots / kTogether]) const {
+    CUSCAN_DEVICE void locate(const Strided<int>& array, char* (&at)[kSlots / kTogether]) const {
         const auto existing = [&](int slot) {
             const int column = column_of(slot), last = width() - kTogether;
             return column < last ? column : last;
         };
         if (place.outers == 1) {
             CUSCAN_UNROLL
-            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = of.first + existing(i * kTogether) * of.column;
+            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = array.first + existing(i * kTogether) * array.column;
         } else {
             CUSCAN_UNROLL
-            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = of.of(within_batch(existing(i * kTogether)));
+            for (int i = 0; i < kSlots / kTogether; ++i) at[i] = array.of(place_of(existing(i * kTogether)));
         }
     }
     // From shared memory, step by step: kTogether slots lie side by side.
@@ -443,7 +443,7 @@ private:
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
             const auto& steps = output.at(k).step;
             const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
-            char* at = packs.at(k).first[slot / kPack] + begin * pitch;
+            char* at = places.at(k).of_pack[slot / kPack] + begin * pitch;
             if constexpr (kIsWord<T>) {
                 store_words<T>(at, pitch, slot, count, steps);
             } else if (lies_together(kArray)) {

@@ -1,7 +1,7 @@
 // A tile of a panel in shared memory: neighbouring columns, side by side, and some steps along the axis. Every array
 // lies there as far beyond a multiple of 16 bytes as in global memory, so that 16 bytes move at a time wherever rows
 // begin, and long segments in bulk. For kernels/panels.cuh: a lane per array computes how the array moves
-// (PanelTile::pieces), all workers of a block load and store it; the caller synchronises.
+// (PanelTile::pieces, moved), all workers of a block load and store it; the caller synchronises.
 #pragma once
 #include "elements.cuh"
 #include "schedule.cuh"
@@ -61,7 +61,7 @@ struct PanelSizes {
     int columns, outers;
     int steps, results;  // number of its steps that have elements; that have results
     int lacking;         // bytes that its last column lacks, if columns are words; otherwise 0
-    uint32 reciprocal;   // of `columns`
+    uint32 reciprocal;   // of `columns`, from which it follows
 
     CUSCAN_DEVICE bool operator==(const PanelSizes& other) const {
         return columns == other.columns && outers == other.outers && steps == other.steps && results == other.results &&

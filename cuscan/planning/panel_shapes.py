@@ -123,6 +123,14 @@ def _own_columns(scan: PanelScan, blocks: int) -> int:
     return min(_whole_sectors(share, max(-(-size // panels), -(-LEAST_BYTES // share.widest))), most, size)
 
 
+def narrower_shape(scan: PanelScan, shape: Shape, target: Target, fraction: float) -> Shape:
+    """Return a tile of at most a fraction of the columns, of which there are enough for all blocks again."""
+    share = scan.share
+    most = max(int(shape.columns * fraction) // share.pack, 1) * share.pack
+    columns = _own_columns(scan._replace(most=most), target.sm_count * share.per_sm)
+    return share.tile(shape.rows, columns, shape.outers)
+
+
 def own_shape(scan: PanelScan, target: Target) -> Shape:
     """Return the widest tile that leaves enough panels for all blocks, as high as a block's threads allow.
 

@@ -20,6 +20,7 @@ from cuscan.planning.panel_shapes import (
     is_sparse,
     is_worth_a_large_block,
     most_columns,
+    narrower_shape,
     own_shape,
     panels_of_shape,
     room_of,
@@ -59,8 +60,10 @@ SHARING = Blocks(2, 288, 4)  # several blocks per panel: one works while the oth
 WIDE = Blocks(1, 448, 8)  # for states that take twice the registers
 NARROW = Blocks(3, 128, 8)  # the same where blocks share panels of narrow rows: two work while the third one waits
 REGISTER = 4  # bytes
-RESULTS_BYTES = 256  # of the results of a thread, at most, if items share registers
-MOST_STARTS = 32  # of segments per thread: 64 and more gave wrong bits on a GPU, for an unknown reason
+WIDEST_BYTES = 256  # of a thread's part of the widest array, at most, if items share registers
+# Elements of a thread, at most, if items share registers in scans by segments: with 64 elements of 8-byte states three
+# kernels of NVRTC 13.0 gave wrong bits on a GPU, for an unknown reason.
+MOST_STARTS = 32
 WORD_BYTES = 4  # bytes of a carry that a word of the workspace holds, beside the epoch
 LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it has no more elements
 BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with one block per panel
@@ -128,14 +131,14 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
     kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
     numbers = sum([spec.is_number for spec in request.values])
     longest = min(power_of_two(length), LONGEST)
-    of_two_axes = LARGE.threads * _held_by(kind, numbers, index, longest, True).elements
-    column, others, sides, steps = tile_axes(request, layout, of_two_axes)
+    crossing = _held_by(kind, numbers, index, longest, True)  # tiles of one axis may then hold more
+    column, others, sides, steps = tile_axes(request, layout, LARGE.threads * crossing.elements)
     if words and column is not layout.others[0]:
         column, others, sides, steps = layout.others[0], layout.others[1:], None, 0
     batch = batch_of(layout, others)
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
     aligned = 1 if counts or words else aligned_columns(request, layout, column, batch)
-    held = _held_by(kind, numbers, index, longest, sides is not None)
+    held = crossing if sides else _held_by(kind, numbers, index, longest, False)
 
     def scan_of(blocks: Blocks) -> PanelScan:
         share = _share_of(kind, held, index, blocks, longest, aligned, counts)
@@ -175,10 +178,10 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         return tile_words(request, layout, scan, shape, 0, _in_bulk(target, shares=False), False)[-1]
 
     shape = own_shape(scan, target)
-    if length > shape.height and shape.columns < column.size and not sides and nbytes_of(shape) > room:
-        # A narrower one, of which there are enough for all blocks again.
-        scan = scan._replace(most=max(shape.columns * room // nbytes_of(shape) // scan.share.pack, 1) * scan.share.pack)
-        shape = own_shape(scan, target)
+    if length > shape.height and shape.rows == 1 and shape.columns < column.size and not sides:
+        nbytes = nbytes_of(shape)
+        if nbytes > room:
+            shape = narrower_shape(scan, shape, target, room / nbytes)
     tiles = -(-length // shape.height)
     if tiles > 1 and tiles * shape.height >= WASTE * length and few_rows:
         panels = whole_axis(*in_runs())
@@ -210,10 +213,10 @@ class Held(NamedTuple):
 
 @functools.lru_cache(MOST)
 def _held_by(kind: CallKind, numbers: int, index: str, length: int, crossing: bool) -> Held:
-    """Return what a thread holds of an axis of `length` steps (as in `_share_of`).
+    """Return what a thread holds of an axis of `length` steps, a power of two up to `LONGEST`.
 
-    The first `numbers` values are numbers. That is as much as fits in registers, because a tile of less takes nearly as
-    long. Tiles of two axes (`crossing`) have less: their sides would not get longer.
+    A thread holds as many elements as fit in its registers, because a tile of fewer takes nearly as long. Tiles of two
+    axes (`crossing`) hold fewer: their sides would get no longer. The first `numbers` values are numbers.
     """
     state, sizes = state_bytes(kind, index)[0], [dtype.itemsize for dtype in kind.values[numbers:]] or [REGISTER]
     widest, of_values = max(kind.sizes), max(sizes)
@@ -225,7 +228,7 @@ def _held_by(kind: CallKind, numbers: int, index: str, length: int, crossing: bo
         elements = 16 if (registers if is_narrow else max(widest, registers)) >= 2 * REGISTER else 32
     together = 1
     if state <= registers and length >= RUN:
-        together = max(min(REGISTER // (widest if crossing else of_values), RESULTS_BYTES // (elements * widest)), 1)
+        together = max(min(REGISTER // (widest if crossing else of_values), WIDEST_BYTES // (elements * widest)), 1)
     if kind.segments and (crossing or elements * together > MOST_STARTS):
         together = 1
     return new_tuple(Held, (elements * together, together))

@@ -104,8 +104,8 @@ WAITS = (
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "scan_rows(here.turn, here.place);\n                    sync_workers();",
-        "scan_rows(here.turn, here.place);",
+        "left);\n        });\n        sync_workers();",
+        "left);\n        });",
     ),
     Mistake(
         "results-stored-too-early", Kind.WAIT, "panels-whole", KERNEL, "sync_workers();  // all results are written", ""

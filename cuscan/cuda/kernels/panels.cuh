@@ -192,8 +192,8 @@ struct Panels {
             visit(stack, number, index < exist && lane == 0);
         }
     }
-    // Called by all workers of a block that has a panel of its own: replaces the totals of a tile's rows of threads by
-    // what precedes them in their units, and computes what precedes each unit.
+    // Called by all workers of a block that has a panel of its own, unless it has few rows of threads: replaces the
+    // totals of a tile's rows of threads by what precedes them in their units, and computes what precedes each unit.
     CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place) {
         each_stack(place.width(), rows, [&](const Stack& stack, int, bool is_first) {
             State left{};
@@ -210,6 +210,7 @@ struct Panels {
             }
             stack.spread(*this, kChain && carry().tree.has_parts(now.unit), left);
         });
+        sync_workers();
     }
     // Called by all workers of a block that shares panels, when the totals of a whole chunk are there: publishes that
     // of the chunk, unless it is the panel's last, and computes what precedes its rows of threads in their units, and
@@ -302,8 +303,9 @@ struct Panels {
         return now.unit + 1 == geometry.tiles || of_chunk(now.unit + 1) == 0;
     }
 
-    // Whether each thread combines the totals of the rows of threads above its own, of which there are few.
+    // Whether there are so few rows of threads that each thread combines the totals above its own.
     CUSCAN_DEVICE bool has_few_rows() const { return !kChain && rows <= kFewRows; }
+    // What Stack::spread would put in their place: in pairs, as all totals.
     CUSCAN_DEVICE State total_above(int of_column) const {
         PairedFold<Op, levels_of(kFewRows), State> above;
         CUSCAN_UNROLL
@@ -405,10 +407,7 @@ struct Panels {
             if constexpr (Config::kGrid) return;
             sync_workers();
             if constexpr (!Config::kGrid)
-                if (!has_few_rows()) {
-                    scan_rows(here.turn, here.place);
-                    sync_workers();
-                }
+                if (!has_few_rows()) scan_rows(here.turn, here.place);
         }
         if (is_in) {
             if constexpr (Element::kStores) share.locate_results();
@@ -435,7 +434,8 @@ struct Panels {
         target::sync_warp();
         if (found.turn.exists) locate(&before, found);
     }
-    // Computes where a tile lies, and how its arrays move: as those of the tile before it, if both have the same sizes.
+    // Computes where a tile lies, and how its arrays move. If it has the sizes of the tile before it, they move as
+    // there, elsewhere.
     CUSCAN_DEVICE void locate(const PanelTurn<Config>* before, PanelTurn<Config>& found) const {
         using Numbers = Arrays<Config>;
         const int lane = target::thread_index() % target::kWarp;
@@ -468,7 +468,8 @@ struct Panels {
             }
         }
     }
-    // Computes the addresses of a tile that begins at `position` in a panel, and its sizes across.
+    // Computes the addresses of a tile that begins at `position` in a panel, and its sizes, but not those along the
+    // axis.
     CUSCAN_DEVICE PanelSizes locate_panel(PanelTurn<Config>& found, int64 position) const {
         using Numbers = Arrays<Config>;
         const Divided batch(found.turn.strip, geometry.panels * geometry.blocks);
@@ -487,7 +488,7 @@ struct Panels {
             }
             found.place.first.array[a] = first;
         }
-        PanelSizes sizes;
+        PanelSizes sizes{};
         sizes.columns = clamp(geometry.column.size - at, int(geometry.columns));
         sizes.outers = clamp(geometry.batch[0].size - outer, int(geometry.outers));
         const bool is_last = at + geometry.columns >= geometry.column.size;
