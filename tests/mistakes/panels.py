@@ -331,6 +331,7 @@ PLACES = (
         "steps == other.steps && results == other.results &&",
         "",
     ),
+    Mistake("the-last-rows-are-all-there", Kind.BOUND, "panels-odd-rows", TILE, "outers == other.outers &&", ""),
     Mistake("the-last-panel-is-whole", Kind.BOUND, "panels-bulk-whole", TILE, "columns == other.columns &&", ""),
     Mistake(
         "all-panels-begin-at-the-first", Kind.PLACE, "panels-bulk-whole", KERNEL, "before->turn.strip == found", "found"

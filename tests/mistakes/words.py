@@ -14,6 +14,7 @@ BYTES: dict[str, Any] = {"draw": draws("uint8"), "call": {"dtype": "uint8"}}
 CALLS: dict[str, Case] = {
     "words-whole": of_family("panels", "words", "add", shape=(4, 5, 1031), **BYTES),
     "words-kept": of_family("panels-kept", "words", "add", shape=(1, 300, 4099), sms=1, **BYTES),
+    "words-one-tile": of_family("panels-kept", "words", "add", shape=(1, 30, 4607), sms=1, **BYTES),
     "words-shared": of_family("panels-shared", "words", "add", shape=(2, 9003, 9), sms=16, **BYTES),
     "words-max": of_family("panels", "words", "max", shape=(4, 5, 1031), draw=draws("uint8")),
     "words-signed": of_family("panels", "words", "min", shape=(4, 5, 1031), draw=draws("int8")),
@@ -79,6 +80,7 @@ MISTAKES = (
         "within(slot).column + 1 == place.columns",
         "within(slot).column + 2 == place.columns",
     ),
+    Mistake("no-panel-lacks-more", Kind.BOUND, "words-one-tile", TILE, "lacking == other.lacking;", "true;"),
     Mistake("every-panel-lacks-bytes", Kind.BOUND, "words-kept", KERNEL, "kOnWords && is_last ?", "kOnWords ?"),
     Mistake(
         "the-first-of-four-masked", Kind.PLACE, "words-masked", WORDS, "arithmetic(kept) * 0xffu", "arithmetic(kept)"
