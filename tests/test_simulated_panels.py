@@ -46,7 +46,7 @@ WAYS = {
     "kept-tall": ((600, 131), 0, 1),
     "kept-batch": ((9, 1100, 9), 1, 1),
     "shared": ((2, 2700, 9), 1, 4),
-    "shared-parts": ((900, 301), 0, 32),
+    "shared-parts": ((1100, 301), 0, 32),
     "whole-packed": ((5, 1032), 0, 2),
     "kept-packed": ((600, 132), 0, 1),
     "shared-packed": ((2, 2700, 12), 1, 4),
