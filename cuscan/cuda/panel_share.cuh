@@ -53,7 +53,7 @@ struct PanelShare {
         if constexpr (Config::kGrid) items = {};
     }
 
-    // Where blocks share panels, registers are scarce.
+    // Where blocks share panels, registers are scarce, so it is read anew.
     CUSCAN_DEVICE int width() const { return Config::kGrid ? place.width() : width_in_register; }
     // The column of the tile that a slot holds.
     CUSCAN_DEVICE int column_of(int slot) const { return (column + slot / kPack * apart) * kPack + slot % kPack; }

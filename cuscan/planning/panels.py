@@ -61,8 +61,8 @@ WIDE = Blocks(1, 448, 8)  # for states that take twice the registers
 NARROW = Blocks(3, 128, 8)  # the same where blocks share panels of narrow rows: two work while the third one waits
 REGISTER = 4  # bytes
 WIDEST_BYTES = 256  # of a thread's part of the widest array, at most, if items share registers
-# Elements of a thread, at most, if items share registers in scans by segments: with 64 elements of 8-byte states three
-# kernels of NVRTC 13.0 gave wrong bits on a GPU, for an unknown reason.
+# Elements of a thread by segments, at most, if items share registers, as each may start one: with 64 elements of 8-byte
+# states three kernels of NVRTC 13.0 gave wrong bits on a GPU, for an unknown reason.
 MOST_STARTS = 32
 WORD_BYTES = 4  # bytes of a carry that a word of the workspace holds, beside the epoch
 LONGEST = 64  # steps of an axis, beyond which a thread's share is constant: it has no more elements

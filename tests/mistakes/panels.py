@@ -593,14 +593,6 @@ CARRIES = (
         "* int(geometry.chunk_tiles) * rows + rows_before(tile)",
     ),
     Mistake(
-        "tiles-of-any-height-are-alike",
-        Kind.PLACE,
-        "panels-lower",
-        TILE,
-        "steps == other.steps && results == other.results &&",
-        "",
-    ),
-    Mistake(
         "the-last-chunk-but-one-is-not-published",
         Kind.LOST,
         "panels",

@@ -305,7 +305,7 @@ struct Panels {
 
     // Whether there are so few rows of threads that each thread combines the totals above its own.
     CUSCAN_DEVICE bool has_few_rows() const { return !kChain && rows <= kFewRows; }
-    // What Stack::spread would put in their place: in pairs, as all totals.
+    // The totals above this thread's, combined in pairs: what Stack::spread would put in place of its own.
     CUSCAN_DEVICE State total_above(int of_column) const {
         PairedFold<Op, levels_of(kFewRows), State> above;
         CUSCAN_UNROLL
@@ -434,8 +434,8 @@ struct Panels {
         target::sync_warp();
         if (found.turn.exists) locate(&before, found);
     }
-    // Computes where a tile lies, and how its arrays move. If it has the sizes of the tile before it, they move as
-    // there, elsewhere.
+    // Computes where a tile lies, and how its arrays move. If it has the sizes of the tile before it, its pieces are
+    // those of that tile, so many bytes further.
     CUSCAN_DEVICE void locate(const PanelTurn<Config>* before, PanelTurn<Config>& found) const {
         using Numbers = Arrays<Config>;
         const int lane = target::thread_index() % target::kWarp;
