@@ -103,6 +103,8 @@ def segments_of(name: str, rng: np.random.Generator, shape: tuple[int, ...], axi
     if kind == "reset":
         if special in ("all", "none"):
             return {"reset": np.full(shape, special == "all")}
+        if special == "rare":  # few vectors of a warp have one
+            return {"reset": rng.random(shape) < 0.001}
         if special == "thin":
             return {"reset": _thin(rng.random(n) < 0.05, shape, axis)}
         if special == "still":  # the same along the axis

@@ -89,6 +89,23 @@ def every_operator() -> list[Case]:
     ]
 
 
+def words() -> list[Case]:
+    """Small integers, of which most vectors of a warp have no segment start, and some have."""
+    pairs = [("add", "uint8"), ("max", "int8"), ("xor", "bool"), ("add", "int16"), ("min", "uint16")]
+    options = {
+        "": {"initial": 1},
+        "-backwards": {"call": {"reverse": True, "exclusive": True}, "masked": True},
+        "-carry": {"carry": "both"},
+    }
+    return [
+        of_family(family, f"{op}-{dtype}-rare{name}", op, draw=draws(dtype), segments="reset-rare", seeds=1, **fields)
+        for op, dtype in pairs
+        for family in ("rows", "cluster", "tiles-shared")
+        for name, option in options.items()
+        for fields in ({**option, "call": {**option.get("call", {}), **({"dtype": dtype} if op == "add" else {})}},)
+    ]
+
+
 def long_chains() -> list[Case]:
     """Groups and sections of units, with one segment over most of them."""
     return [
@@ -127,6 +144,7 @@ CASES = [
     *every_kind_and_option(),
     *every_form(),
     *every_operator(),
+    *words(),
     *long_chains(),
     *real_tuning(),
     *shared_memory(),

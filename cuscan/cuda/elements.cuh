@@ -141,6 +141,14 @@ private:
     }
 };
 
+// The same scan without segments, for elements among which none starts.
+template <class Config>
+struct Unsegmented : Config {
+    static constexpr auto kSegments = Segments::kNone;
+    static constexpr int kStateBytes = sizeof(typename Config::Op::State);
+    static constexpr int kCarryBytes = sizeof(typename Config::CarryOp::State);
+};
+
 // A base class with storage only if kThere: without members it takes no space.
 template <bool kThere, class T, int kCount>
 struct Behind {
@@ -168,6 +176,11 @@ struct Bits {
         for (int i = 0; i < kItems; ++i) set(vector * kItems + i, bits.item[i].bits != 0);
     }
     CUSCAN_DEVICE bool get(int number) const { return (word[number / kWord] >> (number % kWord)) & 1; }
+    // Whether one of kSome bits from number `first` on is set; they lie in one word.
+    template <int kSome>
+    CUSCAN_DEVICE bool any(int first) const {
+        return (word[first / kWord] & uint32((uint64(1) << kSome) - 1) << first % kWord) != 0;
+    }
     // The bits from number `first` on, which lie in one word.
     template <int kFewer>
     CUSCAN_DEVICE Bits<kFewer> from(int first) const {
@@ -270,6 +283,12 @@ struct Running : Elements<Config> {
         value = join<typename Base::Op>(present, value, next);
         present = true;
         return Config::kExclusive ? shown : inner(value);
+    }
+    CUSCAN_DEVICE Running<Unsegmented<Config>> unsegmented() const {
+        Running<Unsegmented<Config>> running;
+        running.present = present;
+        running.value = inner(value);
+        return running;
     }
 
 private:

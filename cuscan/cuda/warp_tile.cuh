@@ -18,6 +18,10 @@ struct WarpTile {
     using Place = Row<Config>;
     using Shape = Geometry<Config>;
     using Numbers = Arrays<Config>;
+    using Words = Packed<Unsegmented<Config>>;
+    // Whether vectors are scanned as words, if no segment starts in them. Where a warp has several rows, one does in
+    // nearly all.
+    static constexpr bool kInWords = Words::kFits && (!Element::kSegmented || kLanes == target::kWarp);
 
     // Vectors that one warp_totals reduces together, if no results are stored: the largest power of two that divides
     // kVectors.
@@ -206,9 +210,9 @@ struct WarpTile {
     // for the calls and skip them.
     template <class Visit>
     CUSCAN_DEVICE void run(int r, Running<Config>& running, Outputs& output, Visit visit) const {
-        if constexpr (Packed<Config>::kFits) {
-            Packed<Config>::scan(packed(r), running, output.at(Number<0>()).vector);
-        } else {
+        if constexpr (kInWords)
+            if (!segment_starts(r)) return Words::scan(packed(r), running.unsegmented(), output.at(Number<0>()).vector);
+        if constexpr (!kInWords || Element::kSegmented) {
             CUSCAN_UNROLL
             for (int i = 0; i < kItems; ++i) {
                 const auto state = running.step(items.get(r, i, r * kStride + i), items.segment_started);
@@ -334,12 +338,26 @@ private:
     }
 
     CUSCAN_DEVICE auto packed(int r) const {
-        return Packed<Config>::words(items.raw.at(Number<0>()).vector[r], items.keep, r * kItems);
+        return Words::words(items.raw.at(Number<0>()).vector[r], items.keep, r * kItems);
+    }
+    // Whether a segment starts in vector r of any lane.
+    CUSCAN_DEVICE bool segment_starts(int r) const {
+        if constexpr (Element::kSegmented)
+            return target::uniform(items.restarts.template any<kItems>(r * kItems));
+        else
+            return false;
     }
     CUSCAN_DEVICE State total(int r) const {
-        if constexpr (Packed<Config>::kFits) {
-            return Packed<Config>::total(packed(r));
-        } else {
+        if constexpr (kInWords) {
+            if (!segment_starts(r)) {
+                const auto value = Words::total(packed(r));
+                if constexpr (Element::kSegmented)
+                    return Op::state(value, false);
+                else
+                    return value;
+            }
+        }
+        if constexpr (!kInWords || Element::kSegmented) {
             State total = items.get(r, 0, r * kStride);
             CUSCAN_UNROLL
             for (int i = 1; i < kItems; ++i) total = Op::combine(total, items.get(r, i, r * kStride + i));
