@@ -30,6 +30,7 @@ UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 25
 # has no bulk copies, so tiles stay in registers.
 FAMILIES: dict[str, dict[str, Any]] = {
     "rows": {"shape": (37, 100)},
+    "thread-rows": {"shape": (40, 27)},
     "staged-rows": {"shape": (37, 101)},
     "rows-long": {"shape": (37, 200), "units": (8, 1)},
     "staged-rows-long": {"shape": (37, 201), "units": (8, 1)},

@@ -64,7 +64,7 @@ both_libraries = pytest.mark.parametrize("name", LIBRARIES)
 REAL = [d.name for d in DTYPES.values() if d.kind is not Kind.COMPLEX]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 INEXACT = [*FLOATS, "complex64", "complex128"]
-FAMILIES = ["rows", "cluster", "tiles-shared bulk", "panels-shared"]
+FAMILIES = ["rows", "thread_rows", "cluster", "tiles-shared bulk", "panels-shared"]
 
 
 @pytest.fixture

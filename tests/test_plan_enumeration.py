@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from plans import (
     H200,
     PAIR,
-    accesses,
     dimensions,
     of_shape,
     operands_of,
@@ -144,14 +143,18 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
 
 def check_units(made, dims, arrays):
     """Rows are dense, and begin at multiples of the size of a thread's accesses."""
-    constants, length = dict(made.config.constants), dims[0][0]
-    for k, (name, array) in enumerate(zip(("ValueUnit", "ResultUnit", "MaskUnit"), arrays[:3], strict=True)):
-        if array is None:
+    config, length = made.config, dims[0][0]
+    constants = dict(config.constants)
+    units = ["ValueUnit"] * len(config.values) + ["ResultUnit"] * len(config.results) + ["MaskUnit"] * 2
+    for k, name in enumerate(units):
+        operand, array = operands_of(made)[k], arrays[k]
+        if not operand.staged:
+            assert array is None or operand.access == "Broadcast"
             continue
         size = array.dtype.itemsize
-        back = {"Vector": 0, "Reversed": length - 1}[accesses(made)[k]]
+        back = {"Vector": 0, "Reversed": length - 1}[operand.access]
         assert all(dim[1 + k] == length * size or dim[0] == 1 for dim in dims[2])
-        unit = constants[name] * size
+        unit = size * (1 if config.segments == "Keys" and operand is config.segment_operand else constants[name])
         assert (array.pointer + made.offsets[k] - back * size) % unit == 0
         assert length * size % unit == 0
 

@@ -74,6 +74,14 @@ struct SharedRows {
         return reinterpret_cast<T*>(in_shared<kArray>(lowest_of<kArray>(place), number)) + back<kArray>();
     }
 
+    // Lets a row's pointers to the arrays that pass through shared memory point there.
+    CUSCAN_DEVICE void point_into_shared(Place& place, int number) const {
+        for_each_array<0, Numbers::kInitial>([&](auto k) {
+            constexpr int kArray = decltype(k)::value;
+            place.array[kArray] = (char*)row<kArray>(first, number);
+        });
+    }
+
     // All threads of the block call load() first and store() last; the rows are in shared memory in between. load()
     // waits for the previous kernel.
     CUSCAN_DEVICE void load() const {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cuscan.planning.accesses import accesses_of
 from cuscan.planning.assemble import MAX_TICKETS
 from cuscan.planning.cluster import plan_cluster
-from cuscan.planning.config import Access, ScanPlan, Target
+from cuscan.planning.config import ScanPlan, Target
 from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERVED
 from cuscan.planning.on_words import on_words
 from cuscan.planning.panels import plan_panels
@@ -13,7 +13,7 @@ from cuscan.planning.preparations import prepared
 from cuscan.planning.rows import plan_rows
 from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
 from cuscan.planning.strips import are_short, dense_columns, plan_strips, strips_of, turned_layout
-from cuscan.planning.thread_rows import plan_thread_rows, suits_threads
+from cuscan.planning.thread_rows import plan_thread_rows, thread_rows
 from cuscan.planning.tiles import plan_tiles
 from cuscan.planning.tuning import VECTOR_BYTES
 from cuscan.planning.whole_rows import plan_whole_rows, whole_rows_of
@@ -33,15 +33,15 @@ def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
         return _plan_across(request, layout, target)
     order = order_along(request.kind, layout)
     accesses = accesses_of(layout, layout.axis, layout.others, order.items)
-    unaligned = Access.STRIDED in accesses
-    if unaligned and suits_threads(request, layout, order):
-        return plan_thread_rows(request, layout, order, target)
+    staged = thread_rows(request, layout, order, accesses, target)
+    if staged:
+        return plan_thread_rows(request, layout, order, accesses, staged, target)
     clusters = plan_cluster(request, layout, order, accesses, target) if layout.axis.size > order.warp_tile else None
     if clusters:
         return clusters
     if layout.axis.size > max(order.unit // QUARTER, order.warp_tile):
         return plan_tiles(request, layout, order, accesses, target)
-    staged = staged_rows(request, layout, accesses) if unaligned else None
+    staged = staged_rows(request, layout, accesses)
     if staged:
         return plan_staged_rows(request, layout, order, accesses, staged, target)
     return plan_rows(request, layout, order, accesses, target)

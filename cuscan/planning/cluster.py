@@ -12,10 +12,10 @@ from cuscan.planning.accesses import in_pieces
 from cuscan.planning.assemble import assemble, batch_of, power_of_two, product, round_up, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import BULK_ARCH, CLUSTER, GPCS, LARGE_CLUSTERS, WARP
-from cuscan.planning.thread_rows import is_plain
 from cuscan.planning.tuning import MASKED_THREADS, THREADS_PER_SM, TURN_UNITS
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
+from cuscan.states import SCALAR
 
 CLUSTER_UNITS = 26  # units of a row, beyond which tiles are faster
 SHARED_REST = 256  # bytes of shared memory for barriers and alignment, at most
@@ -88,7 +88,7 @@ def _in_turn(
     quick = dtype.kind in EXACT or dtype.name == "float32"
     if not 2 <= row_units <= min(TURN_UNITS[quick], target.cluster) or Access.STRIDED in accesses:
         return None
-    if not (is_plain(request, carries=True) and request.op.exact and request.values[0].dtype == dtype):
+    if not (_is_plain(request) and request.op.exact and request.values[0].dtype == dtype):
         return None
     threads = THREADS_PER_SM["cluster", dtype.itemsize]
     if request.mask:
@@ -96,3 +96,10 @@ def _in_turn(
             return None
         threads = MASKED_THREADS
     return _Clusters(row_units, 1, order.warps, threads // (order.warps * WARP))
+
+
+def _is_plain(request: ScanRequest) -> bool:
+    """Return whether a scan has one value, one result, and otherwise at most a mask, carries and a scalar initial."""
+    kind = request.kind
+    plain = kind.op.states is SCALAR and kind.segments is None and kind.last is None and not kind.include_initial
+    return plain and request.row_initial is None

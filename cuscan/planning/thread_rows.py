@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from cuscan.order import LANES, Order
-from cuscan.planning.assemble import assemble, batch_of, product
+from cuscan.planning.accesses import STILL, flags
+from cuscan.planning.assemble import assemble, batch_of, index_dtype, product, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import WARP
 from cuscan.planning.rows import WARPS
@@ -14,66 +16,93 @@ from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 from cuscan.specs import new_tuple
-from cuscan.states import SCALAR
 
 _BANKS_BYTES = 32  # threads that are a multiple of these bytes apart would conflict in few banks
+_SMALL = 8  # bytes of a state of which a thread holds those of many lanes
 
 
-def suits_threads(request: ScanRequest, layout: Layout, order: Order) -> bool:
-    """Return whether a thread can scan a row: short, dense, and in the same direction in all arrays.
+def thread_rows(
+    request: ScanRequest, layout: Layout, order: Order, accesses: Sequence[Access], target: Target
+) -> dict[int, Rows]:
+    """Return, by number, the arrays whose rows pass through shared memory; none if the family does not suit them.
 
-    There must be several rows, and rows must not be a multiple of 32 bytes apart.
+    It suits several short rows, dense and in the same direction in all arrays, but for values that do not vary along a
+    row. Rows must not be a multiple of 32 bytes apart. If all are aligned, lanes of a warp scan few rows, and rows of
+    one vector, as fast.
     """
-    if layout.axis.size > order.items * LANES // 2 or len(layout.others) != 1 or not is_plain(request):
-        return False
-    length, sizes, steps = layout.axis.size, _sizes(request), layout.axis.strides
-    direction = -1 if steps[0] < 0 else 1
-    for i, size in enumerate(sizes):
-        if steps[i] != direction * size or layout.others[0].strides[i] != length * size:
-            return False
-    return length * max(sizes) % _BANKS_BYTES != 0
+    kind, length = request.kind, layout.axis.size
+    if length > order.items * _lanes(request) or len(layout.others) != 1:
+        return {}
+    if Access.STRIDED not in accesses and (
+        length <= order.items or layout.others[0].size < target.sm_count * WARPS * WARP
+    ):
+        return {}
+    if kind.last is not None or kind.include_initial or request.carry_in or request.carry_out:
+        return {}
+    staged, direction, widest = dict[int, Rows](), 0, 0
+    for i in range(flags(kind).stop):
+        spec, step = layout.arrays[i], layout.axis.strides[i]
+        if spec is None or (accesses[i] in STILL and i < len(request.values)):
+            continue
+        size = spec.dtype.itemsize
+        direction = direction or step
+        if abs(step) != size or step * direction < 0 or layout.others[0].strides[i] != length * size:
+            return {}
+        staged[i] = new_tuple(Rows, (length * size, length * size, True))
+        widest = max(widest, size)
+    return staged if length * widest % _BANKS_BYTES else {}
 
 
-def is_plain(request: ScanRequest, *, carries: bool = False) -> bool:
-    """Return whether a scan has one value, one result, and otherwise at most a mask and a scalar initial value.
-
-    `carries` allows carries, too.
-    """
-    kind = request.kind
-    plain = kind.op.states is SCALAR and kind.segments is None and kind.last is None and not kind.include_initial
-    return plain and request.row_initial is None and (carries or not (request.carry_in or request.carry_out))
+def _lanes(request: ScanRequest) -> int:
+    """Return of how many lanes a thread takes the place."""
+    return LANES // 2 if state_bytes(request.kind, index_dtype(request))[0] <= _SMALL else LANES // 4
 
 
-def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target: Target) -> ScanPlan:
-    """Return the plan for short dense rows."""
-    batch, length, sizes = batch_of(layout, layout.others), layout.axis.size, _sizes(request)
+def plan_thread_rows(
+    request: ScanRequest,
+    layout: Layout,
+    order: Order,
+    accesses: Sequence[Access],
+    staged: dict[int, Rows],
+    target: Target,
+) -> ScanPlan:
+    """Return the plan for short dense rows; `accesses` are the arrays' accesses outside of shared memory."""
+    kind, batch, found, units = request.kind, batch_of(layout, layout.others), list(accesses), dict[int, int]()
     rows, block = product(batch), WARPS * WARP
-    staged = {i: new_tuple(Rows, (length * size, length * size, True)) for i, size in enumerate(sizes)}
+    for i, of_array in staged.items():
+        spec, step = layout.arrays[i], layout.axis.strides[i]
+        assert spec is not None
+        found[i] = Access.REVERSED if step < 0 else Access.VECTOR
+        lowest = spec.address + layout.offsets[i] + min((layout.axis.size - 1) * step, 0)
+        units[i] = min(math.gcd(VECTOR_BYTES, of_array.pitch, lowest) // spec.dtype.itemsize, order.items)
     rows_of_block = fitting_rows(staged.values(), STRETCH_BYTES)
     if rows_of_block > block:
         rows_of_block = min(rows_of_block // block, max(-(-rows // (target.sm_count * block)), 1)) * block
-    beside, nbytes = place_rows(request.kind, staged, rows_of_block)
-    direction = Access.REVERSED if layout.axis.strides[0] < 0 else Access.VECTOR
-    units = [
-        min(math.gcd(VECTOR_BYTES, length * size, address) // size, order.items)
-        for size, address in zip(sizes, _lowest(layout, sizes), strict=True)
-    ]
-    if sizes[0] == sizes[1]:
-        units[:2] = [min(units[:2])] * 2  # few kernels
-    shared_bytes, blocks_per_sm = residency_of("thread_rows", request.kind, nbytes, block, target)
+    beside, nbytes = place_rows(kind, staged, rows_of_block)
+    shared_bytes, blocks_per_sm = residency_of("thread_rows", kind, nbytes, block, target)
+    values, behind = len(request.values), len(kind.sizes)
+    of_values, of_results, of_flags = (
+        min([units[i] for i in arrays if i in units], default=1)
+        for arrays in (range(values), range(values, behind), flags(kind))
+    )
+    if kind.segments is not None or len(set(kind.sizes)) == 1:  # few kernels
+        of_values = of_results = min(of_values, of_results)
+    if kind.segments is not None:
+        of_values = of_results = of_flags = min(of_values, of_flags)
     return assemble(
         request,
         layout,
         "thread_rows",
         batch=batch,
-        accesses=(direction,) * len(sizes) + (Access.NONE,) * (len(layout.arrays) - len(sizes)),
+        accesses=tuple(found),
         items=order.items,
         constants={
+            "Lanes": _lanes(request),
             "Warps": WARPS,
             "Dense": 1,
-            "ValueUnit": units[0],
-            "ResultUnit": units[1],
-            "MaskUnit": units[2] if len(sizes) > 2 else 1,
+            "ValueUnit": of_values,
+            "ResultUnit": of_results,
+            "MaskUnit": of_flags,
         },
         block=block,
         blocks_per_sm=blocks_per_sm,
@@ -82,19 +111,3 @@ def plan_thread_rows(request: ScanRequest, layout: Layout, order: Order, target:
         staged=tuple(staged),
         beside=beside,
     )
-
-
-def _sizes(request: ScanRequest) -> tuple[int, ...]:
-    """Return the item sizes in bytes of the value, the result, and the mask if there is one."""
-    sizes = request.kind.sizes
-    return sizes if request.mask is None else (*sizes, request.mask.dtype.itemsize)
-
-
-def _lowest(layout: Layout, sizes: tuple[int, ...]) -> list[int]:
-    """Return the lowest address of each array."""
-    back, lowest = layout.axis.size - 1 if layout.axis.strides[0] < 0 else 0, []
-    for i, size in enumerate(sizes):
-        spec = layout.arrays[i]
-        assert spec is not None
-        lowest.append(spec.address + layout.offsets[i] - back * size)
-    return lowest

@@ -94,6 +94,15 @@ CALLS = {
         seeds=1,
         call={"dtype": "uint8"},
     ),
+    "thread-rows-reset": of_family(
+        "thread-rows", "", "add", draw=draws("uint8"), segments="reset", masked=True, call={"dtype": "uint8"}
+    ),
+    "thread-rows-offsets": of_family("thread-rows", "", "max", shape=(40, 57), segments="offsets-random"),
+    "thread-rows-keys": of_family("thread-rows", "", "add", segments="keys-full"),
+    "thread-rows-decays": of_family(
+        "thread-rows", "", LINEAR_RECURRENCE, draw=steps("float32", "scalar"), initial="rows"
+    ),
+    "thread-rows-indices": of_family("thread-rows", "", INDEXED["max", "first"], draw=tied("float32")),
     "bools-xor": of_family("tiles-shared", "", "xor", draw=draws("bool")),
     "halves": of_family("tiles-shared", "", "add", draw=draws("int16"), call={"dtype": "int16"}),
     "complex": of_family("tiles-shared", "", "add", draw=draws("complex64")),
@@ -566,6 +575,65 @@ MISTAKES = (
         "elements.cuh",
         "running.present = present;",
         "running.present = false;",
+    ),
+    Mistake(
+        "bits-of-a-word-unshifted",
+        Kind.PLACE,
+        "thread-rows-offsets",
+        "kernels/thread_rows.cuh",
+        ">> position % 32",
+        ">> 0",
+    ),
+    Mistake(
+        "bits-of-the-first-word", Kind.PLACE, "thread-rows-offsets", "kernels/thread_rows.cuh", "[position / 32]", "[0]"
+    ),
+    Mistake(
+        "no-key-begins-a-run",
+        Kind.LOST,
+        "thread-rows-keys",
+        "kernels/thread_rows.cuh",
+        "if (position + i > 0)",
+        "if (i > 0)",
+    ),
+    Mistake(
+        "keys-against-a-runs-first",
+        Kind.PLACE,
+        "thread-rows-keys",
+        "kernels/thread_rows.cuh",
+        "(position + i - 1)",
+        "(position)",
+    ),
+    Mistake(
+        "starts-taken-for-a-mask",
+        Kind.MEANING,
+        "thread-rows-reset",
+        "kernels/thread_rows.cuh",
+        "part.restarts.set_vector(0,",
+        "part.keep.set_vector(0,",
+    ),
+    Mistake(
+        "all-rows-begin-as-the-first",
+        Kind.PLACE,
+        "thread-rows-decays",
+        "kernels/thread_rows.cuh",
+        "rows.first_row + number",
+        "rows.first_row",
+    ),
+    Mistake(
+        "initials-of-rows-forgotten",
+        Kind.LOST,
+        "thread-rows-decays",
+        "kernels/thread_rows.cuh",
+        "join<Op>(Config::kHasInitial, beginning, before) : beginning",
+        "before : beginning",
+    ),
+    Mistake(
+        "positions-count-from-each-run",
+        Kind.MEANING,
+        "thread-rows-indices",
+        "kernels/thread_rows.cuh",
+        "part.clear(geometry, position, initial);",
+        "part.clear(geometry, 0, initial);",
     ),
     Mistake("halves-not-parted", Kind.LOST, "halves", "packed.cuh", "middle + (word >> 16)", "middle + word"),
     Mistake(

@@ -27,97 +27,127 @@ struct LaneScan {
 template <class Config>
 struct ThreadRow : Elements<Config> {
     using Base = Elements<Config>;
-    using Place = Plain<Config>;
-    using Value = typename Place::Value;
-    using Result = typename Place::Result;
+    using Numbers = Arrays<Config>;
     using typename Base::Op;
     using typename Base::State;
-    static constexpr Access kAlong = Place::ValueOperand::kAccess;  // the same for all arrays
-    static constexpr int kItems = Config::kItems, kLanes = 16;
+    template <int kMany>
+    using Part = Items<Config, 1, kMany>;
+    static constexpr int kItems = Config::kItems, kLanes = Config::kLanes;
 
-    const Place row;  // in shared memory
-    const int length;
-    const State initial;
+    const Geometry<Config>& geometry;
+    const Row<Config> row;  // staged arrays in shared memory
+    const typename Base::Initial& initial;
+    const State beginning;  // what the row starts from
 
     CUSCAN_DEVICE void scan() const {
+        const int length = int(geometry.axis.size);
         LaneScan<Op, kLanes, State> lanes;
         State before;  // of the runs before
-        Run run = load(0), next;
+        Part<kItems> run, next;
+        if (kItems <= length) run = load<kItems>(0);
         CUSCAN_UNROLL
         for (int lane = 0; lane < kLanes; ++lane) {
-            const int position = lane * kItems;
-            if (!has_run(position)) break;
-            next = load(position + kItems);  // before the stores, which it need not wait for
+            const int position = lane * kItems, end = position + kItems;
+            if (end > length) break;
+            if (end + kItems <= length) next = load<kItems>(end);  // before the stores, which it need not wait for
             Running<Config> running = after(position > 0, before);
-            State total;
-            Result results[kItems];
-            CUSCAN_UNROLL
-            for (int i = 0; i < kItems; ++i) {
-                const State item = lift(run.value[i], run.keep[i]);
-                total = i == 0 ? item : Op::combine(total, item);
-                results[i] = lower(running, item);
-            }
-            store(results, position);
-            before = lanes.inclusive(lane, total);
+            before = lanes.inclusive(lane, scan_part(run, position, running));
             run = next;
         }
         // ---- the elements that fill no run
         const int first = length - length % kItems;
         Running<Config> running = after(first > 0, before);
-        for (int i = first; i < length; ++i) {
-            const boolean keep = Base::kMasked ? *advance<kAlong>(row.mask, 0, i) : boolean();
-            *advance<kAlong>(row.result, 0, i) = lower(running, lift(*advance<kAlong>(row.value, 0, i), keep));
-        }
+        for (int position = first; position < length; ++position) scan_part(load<1>(position), position, running);
     }
 
 private:
-    struct Run {
-        Value value[kItems];
-        boolean keep[kItems];
-    };
-
-    CUSCAN_DEVICE bool has_run(int position) const { return position + kItems <= length; }
     CUSCAN_DEVICE Running<Config> after(bool has_before, const State& before) const {
         Running<Config> running;
         running.present = Config::kHasInitial || has_before;
-        running.value = has_before ? join<Op>(Config::kHasInitial, initial, before) : initial;
+        running.value = has_before ? join<Op>(Config::kHasInitial, beginning, before) : beginning;
         return running;
     }
-    CUSCAN_DEVICE State lift(const Value& value, const boolean& keep) const {
-        if constexpr (Base::kMasked)
-            if (keep.bits == 0) return Base::identity();
-        if constexpr (Config::kSkipsNan)
-            if (is_nan(arithmetic(value))) return Base::identity();
-        return Op::template lift<Result>(value);
-    }
-    CUSCAN_DEVICE Result lower(Running<Config>& running, const State& item) const {
-        return convert<Result>(Op::lower(running.step(item, initial), Number<0>()));
-    }
-    // The run at `position`, if it exists.
-    CUSCAN_DEVICE Run load(int position) const {
-        Run run;
-        if (!has_run(position)) return run;
-        load_units<Config::kValueUnit>(row.value, position, run.value);
-        if constexpr (Base::kMasked) load_units<Config::kMaskUnit>(row.mask, position, run.keep);
-        return run;
-    }
-    template <int kUnit, class T>
-    static CUSCAN_DEVICE void load_units(const T* from, int position, T (&items)[kItems]) {
+    // Stores the results of neighbours, and returns their total.
+    template <int kMany>
+    CUSCAN_DEVICE State scan_part(const Part<kMany>& part, int position, Running<Config>& running) const {
+        State total;
+        Pack<Results<kMany>::template Of, typename Config::Results> results;
         CUSCAN_UNROLL
-        for (int i = 0; i < kItems; i += kUnit) {
-            const auto unit = read_shared<kAlong, Vector<T, kUnit, false>>(advance<kAlong>(from, 0, position + i));
-            CUSCAN_UNROLL
-            for (int j = 0; j < kUnit; ++j) items[i + j] = unit.item[j];
+        for (int i = 0; i < kMany; ++i) {
+            const auto item = part.get(0, i, i);
+            total = i == 0 ? State(item) : Op::combine(total, item);
+            const auto state = running.step(item, part.segment_started);
+            for_each_result<Config>([&](auto k, auto operand) {
+                results.at(k).vector.item[i] = convert<typename decltype(operand)::Type>(Config::Op::lower(state, k));
+            });
         }
+        for_each_result<Config>(
+            [&](auto k, auto) { store<Numbers::kResults + decltype(k)::value>(position, results.at(k).vector); });
+        return total;
     }
-    CUSCAN_DEVICE void store(const Result (&results)[kItems], int position) const {
-        constexpr int kUnit = Config::kResultUnit;
-        CUSCAN_UNROLL
-        for (int i = 0; i < kItems; i += kUnit) {
-            Vector<Result, kUnit, false> unit;
+    template <int kMany>
+    struct Results {
+        template <class Operand>
+        struct Of {
+            Vector<typename Operand::Type, kMany> vector;
+        };
+    };
+    // Neighbours from a position on, which exist.
+    template <int kMany>
+    CUSCAN_DEVICE Part<kMany> load(int position) const {
+        Part<kMany> part;
+        part.clear(geometry, position, initial);
+        for_each_value<Config>([&](auto k, auto operand) {
+            auto& vector = part.raw.at(k).vector[0];
+            if constexpr (decltype(operand)::kAccess == Access::kBroadcast) {
+                CUSCAN_UNROLL
+                for (int i = 0; i < kMany; ++i) vector.item[i] = *item<decltype(k)::value>(0);
+            } else {
+                vector = read<decltype(k)::value, Config::kValueUnit, kMany>(position);
+            }
+        });
+        if constexpr (Base::kMasked) part.keep.set_vector(0, read<Numbers::kMask, Config::kMaskUnit, kMany>(position));
+        if constexpr (Config::kSegments == Segments::kReset)
+            part.restarts.set_vector(0, read<Numbers::kSegments, Config::kMaskUnit, kMany>(position));
+        if constexpr (Config::kSegments == Segments::kBits)
+            part.restarts.set(0, ((const uint32*)row.array[Numbers::kSegments])[position / 32] >> position % 32);
+        if constexpr (Config::kSegments == Segments::kKeys) {
             CUSCAN_UNROLL
-            for (int j = 0; j < kUnit; ++j) unit.item[j] = results[i + j];
-            write_shared<kAlong>(advance<kAlong>(row.result, 0, position + i), unit);
+            for (int i = 0; i < kMany; ++i)
+                if (position + i > 0)
+                    part.restarts.set(i, arithmetic(*item<Numbers::kSegments>(position + i)) !=
+                                             arithmetic(*item<Numbers::kSegments>(position + i - 1)));
+        }
+        return part;
+    }
+    template <int kArray>
+    CUSCAN_DEVICE auto* item(int position) const {
+        using Operand = OperandOfArray<Config, kArray>;
+        return advance<Operand::kAccess>((typename Operand::Type*)row.array[kArray], 0, position);
+    }
+    template <int kArray, int kAligned, int kMany>
+    CUSCAN_DEVICE auto read(int position) const {
+        using Operand = OperandOfArray<Config, kArray>;
+        using T = typename Operand::Type;
+        constexpr int kUnit = kAligned < kMany ? kAligned : kMany;
+        Vector<T, kMany> items;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kMany; i += kUnit) {
+            const auto unit = read_shared<Operand::kAccess, Vector<T, kUnit, false>>(item<kArray>(position + i));
+            CUSCAN_UNROLL
+            for (int j = 0; j < kUnit; ++j) items.item[i + j] = unit.item[j];
+        }
+        return items;
+    }
+    template <int kArray, class T, int kMany>
+    CUSCAN_DEVICE void store(int position, const Vector<T, kMany>& items) const {
+        constexpr int kUnit = Config::kResultUnit < kMany ? Config::kResultUnit : kMany;
+        CUSCAN_UNROLL
+        for (int i = 0; i < kMany; i += kUnit) {
+            Vector<T, kUnit, false> unit;
+            CUSCAN_UNROLL
+            for (int j = 0; j < kUnit; ++j) unit.item[j] = items.item[i + j];
+            write_shared<OperandOfArray<Config, kArray>::kAccess>(item<kArray>(position + i), unit);
         }
     }
 };
@@ -127,16 +157,14 @@ CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* unused: no row 
                                const typename Elements<Config>::Initial& initial,
                                const RowsGeometry<Config>& geometry) {
     using Rows = SharedRows<Config>;
-    using State = typename Elements<Config>::State;
+    using Row = ThreadRow<Config>;
     const Rows rows(origin, geometry);
-    const int length = int(geometry.axis.size);
-    const auto before = convert<State>(Elements<Config>::start(geometry, origin, initial));
     rows.load();
-    Plain<Config> first{rows.template row<0>(rows.first, 0), rows.template row<1>(rows.first, 0), nullptr};
-    if constexpr (Plain<Config>::kMasked) first.mask = rows.template row<2>(rows.first, 0);
     for (int number = target::thread_index(); number < rows.count; number += Rows::kThreads) {
-        const int along = number * length;
-        ThreadRow<Config>{{}, {first.value + along, first.result + along, first.mask + along}, length, before}.scan();
+        auto row = origin.at(geometry, rows.first_row + number);
+        const auto start = convert<typename Row::State>(Elements<Config>::start(geometry, row, initial));
+        rows.point_into_shared(row, number);
+        Row{{}, geometry, row, initial, start}.scan();
     }
     rows.store();
 }
