@@ -92,7 +92,7 @@ def test_rows_in_shared_memory_fit(shared):
     made = make_plan(call, Target(90, 132, shared * 1024))
     assert made.config.family == "staged_rows"
     assert made.config.shared_bytes <= (shared - 1) * 1024
-    rows, *places = made.geometry[beside(made) :]
+    rows, _, _, *places = made.geometry[beside(made) :]
     assert rows == (1 if shared < 228 else 4)
     ends = [0, *(place + pitch * rows for place, pitch in zip(places[::3], places[1::3], strict=True) if pitch)]
     assert all(place >= end for place, end in zip(filter(None, places[::3]), ends, strict=False))
@@ -101,7 +101,7 @@ def test_rows_in_shared_memory_fit(shared):
 
 def beside(made):
     """Where the words of a family's own begin in the geometry of rows."""
-    return len(made.geometry) - 1 - 3 * (len(made.config.values) + len(made.config.results) + 2)
+    return len(made.geometry) - 3 - 3 * (len(made.config.values) + len(made.config.results) + 2)
 
 
 OF_A_WARP = {
@@ -150,7 +150,7 @@ def test_rows_that_are_not_aligned_pass_through_shared_memory(value, call, famil
 def test_rows_that_all_blocks_share_pass_once():
     """A mask of one row for all has no distance from row to row; one that some rows share stays in the caches."""
     made = planned(view((100, 65)), mask=view((65,), "bool"))
-    assert made.geometry[beside(made) + 1 :][3 * 2 + 1] == 0
+    assert made.geometry[beside(made) + 3 :][3 * 2 + 1] == 0
     array = view((10, 10, 65))
     assert planned(array, mask=view((10, 10, 65), "bool")).config.mask.staged
     assert not planned(array, mask=view((10, 1, 65), "bool")).config.mask.staged

@@ -142,21 +142,21 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
 
 
 def check_units(made, dims, arrays):
-    """Rows are dense, and begin at multiples of the size of a thread's accesses."""
-    config, length = made.config, dims[0][0]
-    constants = dict(config.constants)
-    units = ["ValueUnit"] * len(config.values) + ["ResultUnit"] * len(config.results) + ["MaskUnit"] * 2
-    for k, name in enumerate(units):
+    """Rows begin at multiples of the size of a thread's accesses, and those of results follow each other."""
+    config, length, (run, *others) = made.config, dims[0][0], dims[2]
+    constants, values, results = dict(made.config.constants), len(config.values), len(config.results)
+    for k, name in enumerate(["ValueUnit"] * values + ["ResultUnit"] * results + ["MaskUnit"] * 2):
         operand, array = operands_of(made)[k], arrays[k]
         if not operand.staged:
             assert array is None or operand.access == "Broadcast"
             continue
         size = array.dtype.itemsize
         back = {"Vector": 0, "Reversed": length - 1}[operand.access]
-        assert all(dim[1 + k] == length * size or dim[0] == 1 for dim in dims[2])
+        dense = run[1 + k] == length * size or run[0] == 1
+        assert dense if name == "ResultUnit" else dense or run[1 + k] > length * size
         unit = size * (1 if config.segments == "Keys" and operand is config.segment_operand else constants[name])
         assert (array.pointer + made.offsets[k] - back * size) % unit == 0
-        assert length * size % unit == 0
+        assert all(dim[1 + k] % unit == 0 for dim in (run, *others))
 
 
 def check_vectors(made, dims, arrays):

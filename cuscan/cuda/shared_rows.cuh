@@ -12,9 +12,11 @@ struct RowsOfArray {
     int64 region, pitch, together;
 };
 
+// Blocks take up to rows_of_block rows in turn, blocks_of_run of them those of a run: `run` neighbours along the first
+// batch axis, or all rows.
 template <class Config>
 struct RowsGeometry : Geometry<Config> {
-    int64 rows_of_block;
+    int64 rows_of_block, run, blocks_of_run;
     RowsOfArray rows_of[Arrays<Config>::kInitial];
 };
 
@@ -49,16 +51,20 @@ struct SharedRows {
 
     const Shape& geometry;
     const Place& origin;
-    const uint64 first_row;  // of the block
+    const uint32 run;     // of the block
+    const int64 in_run;   // place of its first row there
+    const uint64 first_row;
     const Place first;
     const int count;  // rows of the block
 
     CUSCAN_DEVICE SharedRows(const Place& all_rows, const Shape& shape)
         : geometry(shape),
           origin(all_rows),
-          first_row(uint64(target::block_index()) * uint64(shape.rows_of_block)),
+          run(target::block_index() / uint32(shape.blocks_of_run)),
+          in_run(int64(target::block_index() - run * uint32(shape.blocks_of_run)) * shape.rows_of_block),
+          first_row(uint64(run) * uint64(shape.run) + uint64(in_run)),
           first(all_rows.at(shape, first_row)),
-          count(clamp(int64(shape.rows - first_row), int(shape.rows_of_block))) {}
+          count(clamp(shape.run - in_run, int(shape.rows_of_block))) {}
 
     template <int kArray>
     static CUSCAN_DEVICE constexpr bool holds() {
@@ -151,8 +157,8 @@ private:
     template <int kArray>
     CUSCAN_DEVICE char* in_shared(const char* lowest, int number) const {
         const RowsOfArray& rows = geometry.rows_of[kArray];
-        if (Config::kDense || rows.together) lowest = lowest_of<kArray>(first);
-        const bool in_bulk = Config::kDense || rows.together || rows.pitch == 0;
+        if (Config::kTogether || rows.together) lowest = lowest_of<kArray>(first);
+        const bool in_bulk = Config::kTogether || rows.together || rows.pitch == 0;
         const int beyond = int(reinterpret_cast<uint64>(lowest) % (in_bulk ? Stretch::kSector : Stretch::kPiece));
         return &target::shared_memory<char>() + int(rows.region) + beyond + number * int(rows.pitch);
     }
@@ -163,7 +169,7 @@ private:
         const RowsOfArray& rows = geometry.rows_of[kArray];
         const int pitch = int(rows.pitch), bytes = length<kArray>() * int(sizeof(Type<kArray>));
         const int thread = target::thread_index();
-        if (Config::kDense || rows.together || pitch == 0) {
+        if (Config::kTogether || rows.together || pitch == 0) {
             char* const at = lowest_of<kArray>(first);
             const Stretch stretch{at, in_shared<kArray>(at, 0), bytes + (count - 1) * pitch};
             return visit(stretch, thread, kThreads);

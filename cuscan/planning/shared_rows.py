@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from cuscan.planning.accesses import flags
 from cuscan.planning.assemble import round_up
 from cuscan.planning.config import Target
 from cuscan.planning.hardware import SHARED_RESERVED
-from cuscan.planning.tuning import STRETCH_BYTES, blocks_per_sm
+from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES, blocks_per_sm
 from cuscan.request.kind import CallKind
+from cuscan.request.layout import Dimension
+from cuscan.specs import new_tuple
 
 _SECTOR = 32  # bytes, of which the place of an array's rows is a multiple
 _MARGIN = 32  # bytes before and after the rows of an array, which threads may read
 _REST = 2 * _MARGIN + _SECTOR  # bytes of an array beside its rows
+_GAP, _WIDER = 64, 1.25  # bytes, and times the bytes of a row: gaps that are loaded
 _STEP = 16 * 1024  # a multiple of which is a block's shared memory: few kernels
 
 
@@ -30,6 +33,23 @@ class Rows(NamedTuple):
         return round_up(max(rows * self.pitch, self.row_bytes), _SECTOR) + _REST
 
 
+def rows_of(others: Sequence[Dimension], strides: Sequence[int], row_bytes: int, is_result: bool) -> Rows:
+    """Return how an array's rows lie in shared memory, given its strides along the batch axes `others`.
+
+    Small gaps between rows are loaded, but never stored.
+    """
+    if not any(strides):
+        return new_tuple(Rows, (row_bytes, 0, False))
+    pitch = step = strides[0]
+    together = row_bytes <= pitch <= (row_bytes if is_result else max(row_bytes + _GAP, row_bytes * _WIDER))
+    for dim, stride in zip(others, strides, strict=True):
+        together &= stride == step
+        step *= dim.size
+    if not together:
+        pitch = round_up(row_bytes, VECTOR_BYTES) + VECTOR_BYTES
+    return new_tuple(Rows, (row_bytes, pitch, together))
+
+
 def fitting_rows(staged: Collection[Rows], nbytes: int) -> int:
     """Return how many rows fit in so many bytes of shared memory."""
     pitches = 0
@@ -39,13 +59,15 @@ def fitting_rows(staged: Collection[Rows], nbytes: int) -> int:
     return (nbytes - _SECTOR) // max(pitches, 1)
 
 
-def place_rows(kind: CallKind, staged: Mapping[int, Rows], rows_of_block: int) -> tuple[tuple[int, ...], int]:
+def place_rows(kind: CallKind, staged: Mapping[int, Rows], rows_of_block: int, run: int) -> tuple[tuple[int, ...], int]:
     """Return where a block's rows of arrays, by number, lie in shared memory: array after array.
+
+    The rows of a block belong to one run of `run` rows.
 
     Returns:
         The words of struct RowsGeometry, and the bytes of all rows.
     """
-    beside, end = [rows_of_block], _SECTOR  # after the barrier
+    beside, end = [rows_of_block, run, -(-run // rows_of_block)], _SECTOR  # after the barrier
     for i in range(flags(kind).stop):
         rows = staged.get(i)
         if rows is None:

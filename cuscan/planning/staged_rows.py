@@ -6,18 +6,16 @@ from collections.abc import Collection, Sequence
 
 from cuscan.order import LANES, Order
 from cuscan.planning.accesses import flags
-from cuscan.planning.assemble import assemble, batch_of, product, round_up
+from cuscan.planning.assemble import assemble, batch_of, product
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import REGISTERS, SHARED_RESERVED, WARP
 from cuscan.planning.rows import WARPS, tile_of
-from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residency_of
-from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
+from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residency_of, rows_of
+from cuscan.planning.tuning import STRETCH_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
-from cuscan.specs import new_tuple
 
 LEAST = 32  # bytes of a row that moves by itself
-GAP, WIDER = 64, 1.25  # bytes, and times the bytes of a row: gaps that are loaded
 SEGMENTED = 1.5  # registers of a thread for each of its elements, with segments: with fewer, threads spill
 
 
@@ -41,7 +39,7 @@ def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]
             length = layout.axis.size - (kind.include_initial and not is_result)
             if length == 0:  # the initial value alone
                 return {}
-            rows = _rows_of(layout, strides, length * spec.dtype.itemsize, is_result)
+            rows = rows_of(layout.others, strides, length * spec.dtype.itemsize, is_result)
             if rows.pitch and not rows.together and rows.row_bytes < LEAST:
                 return {}
             staged[i] = rows
@@ -49,20 +47,6 @@ def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]
         elif i < values and apart:
             return {}
     return staged if unaligned else {}
-
-
-def _rows_of(layout: Layout, strides: Sequence[int], row_bytes: int, is_result: bool) -> Rows:
-    """Return how an array's rows lie in shared memory, given their strides. Small gaps are loaded, but never stored."""
-    if not any(strides):
-        return new_tuple(Rows, (row_bytes, 0, False))
-    pitch = step = strides[0]
-    together = row_bytes <= pitch <= (row_bytes if is_result else max(row_bytes + GAP, row_bytes * WIDER))
-    for dim, stride in zip(layout.others, strides, strict=True):
-        together &= stride == step
-        step *= dim.size
-    if not together:
-        pitch = round_up(row_bytes, VECTOR_BYTES) + VECTOR_BYTES
-    return new_tuple(Rows, (row_bytes, pitch, together))
 
 
 def plan_staged_rows(
@@ -80,7 +64,7 @@ def plan_staged_rows(
     at_a_time = WARPS * (LANES // lanes)
     room = target.shared_bytes - SHARED_RESERVED
     rows_of_block = _rows_of_block(staged.values(), rows, at_a_time, target.sm_count, room)
-    beside, nbytes = place_rows(request.kind, staged, rows_of_block)
+    beside, nbytes = place_rows(request.kind, staged, rows_of_block, rows)
     found, block = list(accesses), WARPS * WARP
     for i in staged:
         found[i] = Access.SHIFTED if layout.axis.strides[i] > 0 else Access.SHIFTED_REVERSED
@@ -98,7 +82,7 @@ def plan_staged_rows(
             "Vectors": vectors,
             "Lanes": lanes,
             "Warps": WARPS,
-            "Dense": 0,
+            "Together": 0,
             "Fill": int(fill),
             "Long": int(length > order.warp_tile),
             "ClearsBeyond": int(bool(request.op.source)),

@@ -1,4 +1,4 @@
-"""Plans of the thread_rows family: short dense rows of any alignment, one for each thread (thread_rows.cuh)."""
+"""Plans of the thread_rows family: short rows of any alignment, one for each thread (thread_rows.cuh)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from cuscan.planning.assemble import assemble, batch_of, index_dtype, product, s
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import WARP
 from cuscan.planning.rows import WARPS
-from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residency_of
+from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residency_of, rows_of
 from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
-from cuscan.specs import new_tuple
 
 _BANKS_BYTES = 32  # threads that are a multiple of these bytes apart would conflict in few banks
 _SMALL = 8  # bytes of a state of which a thread holds those of many lanes
@@ -26,31 +25,34 @@ def thread_rows(
 ) -> dict[int, Rows]:
     """Return, by number, the arrays whose rows pass through shared memory; none if the family does not suit them.
 
-    It suits several short rows, dense and in the same direction in all arrays, but for values that do not vary along a
-    row. Rows must not be a multiple of 32 bytes apart. If all are aligned, lanes of a warp scan few rows, and rows of
-    one vector, as fast.
+    It suits short rows that lie in runs with at most small gaps between them, in the same direction in all arrays, but
+    for values that do not vary along a row. Rows must not be a multiple of 32 bytes apart. If all are aligned, lanes of
+    a warp scan few rows, and rows of one vector, as fast.
     """
     kind, length = request.kind, layout.axis.size
-    if length > order.items * _lanes(request) or len(layout.others) != 1:
-        return {}
-    if Access.STRIDED not in accesses and (
-        length <= order.items or layout.others[0].size < target.sm_count * WARPS * WARP
-    ):
+    if length > order.items * _lanes(request) or not layout.others:
         return {}
     if kind.last is not None or kind.include_initial or request.carry_in or request.carry_out:
         return {}
-    staged, direction, widest = dict[int, Rows](), 0, 0
+    rows = product(layout.others)
+    if Access.STRIDED not in accesses and (length <= order.items or rows < target.sm_count * WARPS * WARP):
+        return {}
+    run = layout.others[:1]
+    if run[0].size < min(rows, WARP):
+        return {}
+    staged, direction, values, behind = dict[int, Rows](), 0, len(request.values), len(kind.sizes)
     for i in range(flags(kind).stop):
         spec, step = layout.arrays[i], layout.axis.strides[i]
-        if spec is None or (accesses[i] in STILL and i < len(request.values)):
+        if spec is None or (accesses[i] in STILL and i < values):
             continue
         size = spec.dtype.itemsize
         direction = direction or step
-        if abs(step) != size or step * direction < 0 or layout.others[0].strides[i] != length * size:
+        if abs(step) != size or step * direction < 0:
             return {}
-        staged[i] = new_tuple(Rows, (length * size, length * size, True))
-        widest = max(widest, size)
-    return staged if length * widest % _BANKS_BYTES else {}
+        staged[i] = rows_of(run, run[0].strides[i : i + 1], length * size, values <= i < behind)
+        if not staged[i].together or staged[i].pitch % _BANKS_BYTES == 0:
+            return {}
+    return staged
 
 
 def _lanes(request: ScanRequest) -> int:
@@ -66,19 +68,21 @@ def plan_thread_rows(
     staged: dict[int, Rows],
     target: Target,
 ) -> ScanPlan:
-    """Return the plan for short dense rows; `accesses` are the arrays' accesses outside of shared memory."""
+    """Return the plan for short rows; `accesses` are the arrays' accesses outside of shared memory."""
     kind, batch, found, units = request.kind, batch_of(layout, layout.others), list(accesses), dict[int, int]()
-    rows, block = product(batch), WARPS * WARP
-    for i, of_array in staged.items():
+    run, block = batch[0].size, WARPS * WARP
+    for i in staged:
         spec, step = layout.arrays[i], layout.axis.strides[i]
         assert spec is not None
         found[i] = Access.REVERSED if step < 0 else Access.VECTOR
         lowest = spec.address + layout.offsets[i] + min((layout.axis.size - 1) * step, 0)
-        units[i] = min(math.gcd(VECTOR_BYTES, of_array.pitch, lowest) // spec.dtype.itemsize, order.items)
+        places = [dim.strides[i] for dim in batch]
+        units[i] = min(math.gcd(VECTOR_BYTES, lowest, *places) // spec.dtype.itemsize, order.items)
     rows_of_block = fitting_rows(staged.values(), STRETCH_BYTES)
     if rows_of_block > block:
-        rows_of_block = min(rows_of_block // block, max(-(-rows // (target.sm_count * block)), 1)) * block
-    beside, nbytes = place_rows(kind, staged, rows_of_block)
+        rows_of_block = min(rows_of_block // block, max(-(-product(batch) // (target.sm_count * block)), 1)) * block
+    rows_of_block = min(rows_of_block, run)
+    beside, nbytes = place_rows(kind, staged, rows_of_block, run)
     shared_bytes, blocks_per_sm = residency_of("thread_rows", kind, nbytes, block, target)
     values, behind = len(request.values), len(kind.sizes)
     of_values, of_results, of_flags = (
@@ -99,14 +103,14 @@ def plan_thread_rows(
         constants={
             "Lanes": _lanes(request),
             "Warps": WARPS,
-            "Dense": 1,
+            "Together": 1,
             "ValueUnit": of_values,
             "ResultUnit": of_results,
             "MaskUnit": of_flags,
         },
         block=block,
         blocks_per_sm=blocks_per_sm,
-        grid=-(-rows // rows_of_block),
+        grid=-(-run // rows_of_block) * product(batch[1:]),
         shared_bytes=shared_bytes,
         staged=tuple(staged),
         beside=beside,

@@ -171,7 +171,7 @@ MISTAKES = (
         Kind.BOUND,
         "staged-rows-apart",
         "shared_rows.cuh",
-        "if (Config::kDense || rows.together) lowest",
+        "if (Config::kTogether || rows.together) lowest",
         "lowest",
     ),
     Mistake(

@@ -1,4 +1,4 @@
-// thread_rows: scans short dense rows, of at most 16 runs of items, whose vectors are not aligned. They pass through
+// thread_rows: scans short rows, of at most 16 runs of items, with small gaps between them or none. They pass through
 // shared memory (shared_rows.cuh), where a thread scans a whole row. Threads read and write units: as many neighbours
 // as are aligned together in all rows. So the rows of neighbouring threads are mostly an odd number of units apart, and
 // cause few bank conflicts. The order is that of the other kernels: WarpScan over the totals of lanes, in the registers
