@@ -33,6 +33,8 @@ struct ThreadRow : Elements<Config> {
     template <int kMany>
     using Part = Items<Config, 1, kMany>;
     static constexpr int kItems = Config::kItems, kLanes = Config::kLanes;
+    // Rows are a multiple of so many elements long.
+    static constexpr int kStep = Config::kResultUnit < Config::kValueUnit ? Config::kResultUnit : Config::kValueUnit;
 
     const Geometry<Config>& geometry;
     const Row<Config> row;  // staged arrays in shared memory
@@ -57,7 +59,8 @@ struct ThreadRow : Elements<Config> {
         // ---- the elements that fill no run
         const int first = length - length % kItems;
         Running<Config> running = after(first > 0, before);
-        for (int position = first; position < length; ++position) scan_part(load<1>(position), position, running);
+        for (int position = first; position < length; position += kStep)
+            scan_part(load<kStep>(position), position, running);
     }
 
 private:
@@ -100,8 +103,9 @@ private:
         for_each_value<Config>([&](auto k, auto operand) {
             auto& vector = part.raw.at(k).vector[0];
             if constexpr (decltype(operand)::kAccess == Access::kBroadcast) {
+                const auto one = *item<decltype(k)::value>(0);
                 CUSCAN_UNROLL
-                for (int i = 0; i < kMany; ++i) vector.item[i] = *item<decltype(k)::value>(0);
+                for (int i = 0; i < kMany; ++i) vector.item[i] = one;
             } else {
                 vector = read<decltype(k)::value, Config::kValueUnit, kMany>(position);
             }
