@@ -51,8 +51,8 @@ struct SharedRows {
 
     const Shape& geometry;
     const Place& origin;
-    const uint32 run;     // of the block
-    const int64 in_run;   // place of its first row there
+    const uint32 run;    // of the block
+    const int64 in_run;  // place of its first row there
     const uint64 first_row;
     const Place first;
     const int count;  // rows of the block
