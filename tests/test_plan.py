@@ -108,6 +108,8 @@ OF_A_WARP = {
     "odd rows": (view((100, 7)), {}, "thread_rows"),
     "mirrored": (view((100, 7)), {"reverse": True}, "thread_rows"),
     "halves of words": (view((100, 31), "float16"), {}, "thread_rows"),
+    "few rows of many runs": (view((800, 31)), {}, "staged_rows"),
+    "more rows of many runs": (view((8000, 31)), {}, "thread_rows"),
     "longer rows": (view((100, 65)), {}, "staged_rows"),
     "misaligned rows": (view((100, 256), pointer=4), {}, "staged_rows"),
     "one row": (view((1001,), pointer=4), {}, "staged_rows"),

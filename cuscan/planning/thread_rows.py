@@ -17,6 +17,7 @@ from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 
 _BANKS_BYTES = 32  # threads that are a multiple of these bytes apart would conflict in few banks
+_FEW, _SHORT = 8, 4  # rows of an SM, and runs of a row: lanes scan fewer rows of more runs sooner
 _SMALL = 8  # bytes of a state of which a thread holds those of many lanes
 
 
@@ -36,6 +37,8 @@ def thread_rows(
         return {}
     rows = product(layout.others)
     if Access.STRIDED not in accesses and (length <= order.items or rows < target.sm_count * WARPS * WARP):
+        return {}
+    if rows <= target.sm_count * _FEW and length > order.items * _SHORT:
         return {}
     run = layout.others[:1]
     if run[0].size < min(rows, WARP):
