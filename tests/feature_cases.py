@@ -31,7 +31,8 @@ UNITS = (2, 2)  # warps and vectors of a small unit: 512 elements of 4 bytes, 25
 FAMILIES: dict[str, dict[str, Any]] = {
     "rows": {"shape": (37, 100)},
     "thread-rows": {"shape": (40, 27)},
-    "staged-rows": {"shape": (37, 101)},
+    "thread-rows-long": {"shape": (37, 101)},
+    "staged-rows": {"shape": (29, 101)},
     "rows-long": {"shape": (37, 200), "units": (8, 1)},
     "staged-rows-long": {"shape": (37, 201), "units": (8, 1)},
     "cluster-of-one": {"shape": (5, 500), "cluster": 16},

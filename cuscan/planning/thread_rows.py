@@ -9,7 +9,7 @@ from cuscan.order import LANES, Order
 from cuscan.planning.accesses import STILL, flags
 from cuscan.planning.assemble import assemble, batch_of, index_dtype, product, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
-from cuscan.planning.hardware import WARP
+from cuscan.planning.hardware import SHARED_RESERVED, WARP
 from cuscan.planning.rows import WARPS
 from cuscan.planning.shared_rows import Rows, fitting_rows, place_rows, residency_of, rows_of
 from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
@@ -19,6 +19,7 @@ from cuscan.request.layout import Layout
 _BANKS_BYTES = 32  # threads that are a multiple of these bytes apart would conflict in few banks
 _FEW, _SHORT = 8, 4  # rows of an SM, and runs of a row: lanes scan fewer rows of more runs sooner
 _SMALL = 8  # bytes of a state of which a thread holds those of many lanes
+_HELD = 256  # rows that an SM holds: with fewer, most of its threads would have none
 
 
 def thread_rows(
@@ -31,7 +32,7 @@ def thread_rows(
     a warp scan few rows, and rows of one vector, as fast.
     """
     kind, length = request.kind, layout.axis.size
-    if length > order.items * _lanes(request) or not layout.others:
+    if length > order.items * _lanes(request, length, order) or not layout.others:
         return {}
     if kind.last is not None or kind.include_initial or request.carry_in or request.carry_out:
         return {}
@@ -55,12 +56,15 @@ def thread_rows(
         staged[i] = rows_of(run, run[0].strides[i : i + 1], length * size, values <= i < behind)
         if not staged[i].together or staged[i].pitch % _BANKS_BYTES == 0:
             return {}
-    return staged
+    pitches = sum([of_array.pitch for of_array in staged.values()])
+    return staged if pitches * _HELD <= target.shared_bytes - SHARED_RESERVED else {}
 
 
-def _lanes(request: ScanRequest) -> int:
-    """Return of how many lanes a thread takes the place."""
-    return LANES // 2 if state_bytes(request.kind, index_dtype(request))[0] <= _SMALL else LANES // 4
+def _lanes(request: ScanRequest, length: int, order: Order) -> int:
+    """Return of how many lanes a thread takes the place: half of a warp's or all, or a quarter with wide states."""
+    if state_bytes(request.kind, index_dtype(request))[0] > _SMALL:
+        return LANES // 4
+    return LANES // 2 if length <= order.items * LANES // 2 else LANES
 
 
 def plan_thread_rows(
@@ -104,7 +108,7 @@ def plan_thread_rows(
         accesses=tuple(found),
         items=order.items,
         constants={
-            "Lanes": _lanes(request),
+            "Lanes": _lanes(request, layout.axis.size, order),
             "Warps": WARPS,
             "Together": 1,
             "ValueUnit": of_values,

@@ -1,8 +1,8 @@
-// thread_rows: scans short rows, of at most 16 runs of items, with small gaps between them or none. They pass through
-// shared memory (shared_rows.cuh), where a thread scans a whole row. Threads read and write units: as many neighbours
-// as are aligned together in all rows. So the rows of neighbouring threads are mostly an odd number of units apart, and
-// cause few bank conflicts. The order is that of the other kernels: WarpScan over the totals of lanes, in the registers
-// of one thread. All threads of a block take part; SharedRows synchronises them.
+// thread_rows: scans short rows, of at most kLanes runs of items, with small gaps between them or none. They pass
+// through shared memory (shared_rows.cuh), where a thread scans a whole row. Threads read and write units: as many
+// neighbours as are aligned together in all rows. So the rows of neighbouring threads are mostly an odd number of units
+// apart, and cause few bank conflicts. The order is that of the other kernels: WarpScan over the totals of lanes, in
+// the registers of one thread. All threads of a block take part; SharedRows synchronises them.
 #pragma once
 #include "../shared_rows.cuh"
 #include "../workspace.cuh"
@@ -12,11 +12,12 @@ namespace cuscan {
 // WarpScan in a single thread, which passes the values of the lanes one after another.
 template <class Op, int kLanes, class T>
 struct LaneScan {
-    T at_distance[4][kLanes];  // value of a lane before it is combined with those 1, 2, 4, 8 lanes back
+    static constexpr int kLevels = levels_of(kLanes);
+    T at_distance[kLevels][kLanes];  // value of a lane before it is combined with those 1, 2, 4, ... lanes back
 
     CUSCAN_DEVICE T inclusive(int lane, T value) {
         CUSCAN_UNROLL
-        for (int d = 0; d < 4; ++d) {
+        for (int d = 0; d < kLevels; ++d) {
             at_distance[d][lane] = value;
             if (lane >= 1 << d) value = Op::combine(at_distance[d][lane - (1 << d)], value);
         }
