@@ -404,6 +404,7 @@ WAYS = {
     "rows short": lambda order, columns: Way((1000, 3 * order.items), 1),
     "rows long": lambda order, columns: Way((1100, order.unit // 4 - 2 * order.items), 1),
     "thread_rows": lambda order, columns: Way((2000, 5 * order.items + 3), 1),
+    "thread_rows long": lambda order, columns: Way((2000, 17 * order.items + 3), 1),
     "staged_rows": lambda order, columns: Way((37, order.warp_tile * 3 // 4 + 1), 1),
     "staged_rows long": lambda order, columns: Way((1100, order.unit // 4 - 1), 1),
     "cluster one": lambda order, columns: Way((5, order.warp_tile + 9), 1),

@@ -130,6 +130,18 @@ def every_access() -> Iterator[Case]:
         yield case("every second", wide, view=lambda x: x[..., ::2], mask=numbers(shape[-1:], "bool"))
         yield case("into every second", shape, out=numbers(wide, seed=1), out_view=lambda out: out[..., ::2])
         yield case("misaligned in place", wider, view=lambda x: x[..., 1:], in_place=True, reverse=True)
+    for name, view in (
+        ("gaps", lambda x: x[..., :-1]),
+        ("runs", lambda x: x[:, 3:-4]),
+        ("both", lambda x: x[:, 3:, 1:]),
+    ):
+        mask = numbers((90, 47, 31), "bool")
+        yield (
+            f"thread_rows, {name}",
+            lambda view=view, mask=mask: check(
+                "cupy", numbers((90, 47, 31)), axis=-1, view=view, mask=mask, mask_view=view
+            ),
+        )
     for axis, order in ((0, (1, 2, 0)), (1, (2, 1, 0)), (2, (0, 2, 1))):
         turned = np.argsort(order)
         yield (
