@@ -10,16 +10,18 @@ import functools
 import math
 from typing import NamedTuple
 
-from cuscan.kept import MOST
+from cuscan.kept import MOST as MOST_KEPT
 from cuscan.order import SECTOR
+from cuscan.planning.assemble import round_up
 from cuscan.planning.config import CopyConfig, Preparation
 from cuscan.planning.hardware import WARP
+from cuscan.planning.tuning import VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, layout_of, merged, runs_along
 from cuscan.specs import ArraySpec, Segments
 
 FEWEST = 1 << 20  # flags; with fewer, the launch takes longer than the copy saves
-MOST_BYTES = 1 << 30  # of a copy, which the stream's workspace keeps
+MOST = 1 << 30  # flags of a copy, which the stream's workspace keeps
 SHORTEST, NARROWEST = 32, 8  # flags of a row, and across rows; fewer would leave most of a tile empty
 _OTHERS = 4  # axes beside the two that tiles have
 _PATCH = 4  # flags along each axis of a thread's patch
@@ -28,10 +30,12 @@ _PATCH = 4  # flags along each axis of a thread's patch
 class _Copy(NamedTuple):
     """A copy of flags: its strides; their fastest axis; the other axes along which they vary, the fastest first.
 
-    Strides of axes are those of the flags and of the copy.
+    Strides of axes are those of the flags and of the copy, whose rows are an odd multiple of 16 bytes apart: they begin
+    at words, and threads that read neighbouring ones meet in few banks.
     """
 
     strides: tuple[int, ...]
+    flags: int
     nbytes: int
     across: Dimension
     others: list[Dimension]
@@ -76,12 +80,12 @@ def _copies(request: ScanRequest) -> list[tuple[str, ArraySpec, _Copy]]:
     copies = []
     for role, flags in given:
         copy = _copied(flags.shape, flags.strides, request.results[0].strides, request.axis)
-        if copy is not None and copy.nbytes <= flags.reach[1] - flags.reach[0]:  # flags do not overlap
+        if copy is not None and copy.flags <= flags.reach[1] - flags.reach[0]:  # flags do not overlap
             copies.append((role, flags, copy))
     return copies if copies and runs_along(request, layout_of(request)) else []
 
 
-@functools.lru_cache(MOST)
+@functools.lru_cache(MOST_KEPT)
 def _copied(shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...], axis: int) -> _Copy | None:
     """Return the copy of flags if they lie across the scanned axis; `order` are the strides of the results.
 
@@ -90,16 +94,17 @@ def _copied(shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, 
     axes = [a for a, n in enumerate(shape) if n > 1 and strides[a] != 0]
     if axis not in axes or len(axes) < 2 or shape[axis] < SHORTEST:
         return None
-    if not FEWEST <= math.prod([shape[a] for a in axes]) <= MOST_BYTES:
+    count, pitch = math.prod([shape[a] for a in axes]), round_up(shape[axis], VECTOR_BYTES) | VECTOR_BYTES
+    if not FEWEST <= count <= MOST:
         return None
     fastest = min(axes, key=lambda a: abs(strides[a]))
     if abs(strides[axis]) < SECTOR or abs(strides[fastest]) > _PATCH or shape[fastest] < NARROWEST:
         return None
-    copied, dims, step = [0] * len(shape), dict[int, Dimension](), shape[axis]
+    copied, dims, step = [0] * len(shape), dict[int, Dimension](), pitch
     copied[axis] = 1
     for a in sorted((a for a in axes if a != axis), key=lambda a: abs(order[a])):
         dims[a] = Dimension(shape[a], (strides[a], step))
         copied[a] = step
         step *= shape[a]
     across, others = dims.pop(fastest), merged(list(dims.values()))
-    return _Copy(tuple(copied), step, across, others) if len(others) <= _OTHERS else None
+    return _Copy(tuple(copied), count, step, across, others) if len(others) <= _OTHERS else None

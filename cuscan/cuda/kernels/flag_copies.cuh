@@ -1,6 +1,7 @@
 // flag_copies: copies a mask or reset flags, which lie across the scanned axis, into the order of the values, in a
 // launch of its own before the scan. A block transposes a tile of 16 KiB in shared memory: its threads load patches of
-// 4 by 4 flags, as words along the array's own fastest axis, and store words along the scanned one.
+// 4 by 4 flags, as words along the array's own fastest axis, and store words along the scanned one. Rows of the copy
+// are a multiple of 16 bytes apart. What lies between them is undefined.
 #pragma once
 #include "../vectors.cuh"
 
@@ -54,46 +55,54 @@ struct FlagTile {
     CUSCAN_DEVICE uint32* column(int number) const { return words + (number % 4 * wide + number / 4) * pitch; }
     CUSCAN_DEVICE void load(const char* from, const FlagCopy& of, int64 across, int64 along, const char* lowest,
                             const char* end) const {
+        const int rows = clamp(of.along.size - along, 4 * high);
+        const char* const first = from + across * of.across.from + along * of.along.from;
+        const char* const last = first + (rows - 1) * of.along.from;
+        const char *const low = first < last ? first : last, *const top = first < last ? last : first;
+        // Words of all columns exist, wherever they begin. The last row takes the place of those behind it.
+        if (of.across.from == 1 && across + 4 * wide <= of.across.size && low - 3 >= lowest &&
+            top + 4 * wide + 4 <= end)
+            return load_patches([&](int column, int row) {
+                return word_at(first + column + (row < rows ? row : rows - 1) * of.along.from);
+            });
+        load_patches([&](int column, int row) {
+            if (row >= rows || across + column >= of.across.size) return 0u;
+            return four_flags(first + column * of.across.from + row * of.along.from, of.across.from,
+                              of.across.size - across - column, lowest, end);
+        });
+    }
+    // Each warp stores columns of the tile, as far as they exist.
+    CUSCAN_DEVICE void store(char* to, const FlagCopy& of, int64 across, int64 along) const {
+        const int columns = clamp(of.across.size - across, 4 * wide);
+        const int words = (clamp(of.along.size - along, 4 * high) + 3) / 4;
+        for (int c = target::thread_index() / target::kWarp; c < columns; c += kThreads / target::kWarp) {
+            uint32* const first = (uint32*)(to + (across + c) * of.across.to + along);
+            for (int w = target::thread_index() % target::kWarp; w < words; w += target::kWarp) first[w] = column(c)[w];
+        }
+    }
+
+private:
+    // word(column, row): four flags of a row.
+    template <class Word>
+    CUSCAN_DEVICE void load_patches(Word word) const {
         uint32 rows[kEach][4];
         CUSCAN_UNROLL
         for (int i = 0; i < kEach; ++i) {
             const int patch = target::thread_index() + i * kThreads;
-            const int64 first = across + patch % wide * 4, row = along + (patch >> level) * 4;
             CUSCAN_UNROLL
-            for (int j = 0; j < 4; ++j) {
-                rows[i][j] = 0;
-                if (first < of.across.size && row + j < of.along.size)
-                    rows[i][j] = four_flags(from + first * of.across.from + (row + j) * of.along.from, of.across.from,
-                                            of.across.size - first, lowest, end);
-            }
+            for (int j = 0; j < 4; ++j) rows[i][j] = word(patch % wide * 4, (patch >> level) * 4 + j);
         }
         CUSCAN_UNROLL
         for (int i = 0; i < kEach; ++i) {
-            const int patch = target::thread_index() + i * kThreads;
+            const int patch = target::thread_index() + i * kThreads, first = patch % wide * 4, at = patch >> level;
             CUSCAN_UNROLL
-            for (int c = 0; c < 4; ++c) {
-                uint32 word = 0;
-                CUSCAN_UNROLL
-                for (int j = 0; j < 4; ++j) word |= (rows[i][j] >> 8 * c & 255) << 8 * j;
-                column(patch % wide * 4 + c)[patch >> level] = word;
-            }
-        }
-    }
-    // Each warp stores columns of the tile, as far as they exist.
-    CUSCAN_DEVICE void store(char* to, const FlagCopy& of, int64 across, int64 along) const {
-        const int columns = clamp(of.across.size - across, 4 * wide), count = clamp(of.along.size - along, 4 * high);
-        const int lane = target::thread_index() % target::kWarp;
-        for (int c = target::thread_index() / target::kWarp; c < columns; c += kThreads / target::kWarp) {
-            const char* const flags = (const char*)column(c);
-            char* const first = to + (across + c) * of.across.to + along;
-            const int beyond = int(reinterpret_cast<uint64>(first) % 4);
-            for (int at = 4 * lane - beyond; at < count; at += 4 * target::kWarp) {
-                if (at >= 0 && at + 4 <= count) {
-                    *(uint32*)(first + at) = word_at(flags + at);
-                } else {
-                    for (int i = 0; i < 4; ++i)
-                        if (at + i >= 0 && at + i < count) first[at + i] = flags[at + i];
-                }
+            for (int half = 0; half < 2; ++half) {  // columns 0 and 1, then 2 and 3
+                const auto pairs = [&](uint32 row, uint32 next) {
+                    return half ? target::pick_bytes<0x7362>(row, next) : target::pick_bytes<0x5140>(row, next);
+                };
+                const uint32 upper = pairs(rows[i][0], rows[i][1]), lower = pairs(rows[i][2], rows[i][3]);
+                column(first + 2 * half)[at] = target::pick_bytes<0x5410>(upper, lower);
+                column(first + 2 * half + 1)[at] = target::pick_bytes<0x7632>(upper, lower);
             }
         }
     }
@@ -114,7 +123,8 @@ CUSCAN_DEVICE void copy_flags(const char* given, char* copy, const FlagCopy& of)
         rest /= uint32(count);
         return int64(number);
     };
-    const int64 across = next(of.tiles_across) * 4 * tile.wide, along = next(of.tiles_along) * 4 * tile.high;
+    // Neighbours in memory first: rows of flags may be narrower than a sector.
+    const int64 across = next(of.tiles_across) * 4 * tile.wide;
     const char* from = given;
     char* to = copy;
     CUSCAN_UNROLL
@@ -123,6 +133,7 @@ CUSCAN_DEVICE void copy_flags(const char* given, char* copy, const FlagCopy& of)
         from += number * of.others[i].from;
         to += number * of.others[i].to;
     }
+    const int64 along = next(of.tiles_along) * 4 * tile.high;
     tile.load(from, of, across, along, given + of.lowest, given + of.end);
     target::sync_block();
     tile.store(to, of, across, along);
