@@ -62,10 +62,10 @@ struct FlagTile {
         // Words of all columns exist, wherever they begin. The last row takes the place of those behind it.
         if (of.across.from == 1 && across + 4 * wide <= of.across.size && low - 3 >= lowest &&
             top + 4 * wide + 4 <= end)
-            return load_patches([&](int column, int row) {
+            return load_patches<kEach>([&](int column, int row) {
                 return word_at(first + column + (row < rows ? row : rows - 1) * of.along.from);
             });
-        load_patches([&](int column, int row) {
+        load_patches<2>([&](int column, int row) {
             if (row >= rows || across + column >= of.across.size) return 0u;
             return four_flags(first + column * of.across.from + row * of.along.from, of.across.from,
                               of.across.size - across - column, lowest, end);
@@ -82,27 +82,32 @@ struct FlagTile {
     }
 
 private:
-    // word(column, row): four flags of a row.
-    template <class Word>
+    // word(column, row): four flags of a row. A thread loads kAtATime patches before it stores them in the tile: more
+    // would spill where words are tested.
+    template <int kAtATime, class Word>
     CUSCAN_DEVICE void load_patches(Word word) const {
-        uint32 rows[kEach][4];
         CUSCAN_UNROLL
-        for (int i = 0; i < kEach; ++i) {
-            const int patch = target::thread_index() + i * kThreads;
+        for (int from = 0; from < kEach; from += kAtATime) {
+            uint32 rows[kAtATime][4];
             CUSCAN_UNROLL
-            for (int j = 0; j < 4; ++j) rows[i][j] = word(patch % wide * 4, (patch >> level) * 4 + j);
-        }
-        CUSCAN_UNROLL
-        for (int i = 0; i < kEach; ++i) {
-            const int patch = target::thread_index() + i * kThreads, first = patch % wide * 4, at = patch >> level;
+            for (int i = 0; i < kAtATime; ++i) {
+                const int patch = target::thread_index() + (from + i) * kThreads;
+                CUSCAN_UNROLL
+                for (int j = 0; j < 4; ++j) rows[i][j] = word(patch % wide * 4, (patch >> level) * 4 + j);
+            }
             CUSCAN_UNROLL
-            for (int half = 0; half < 2; ++half) {  // columns 0 and 1, then 2 and 3
-                const auto pairs = [&](uint32 row, uint32 next) {
-                    return half ? target::pick_bytes<0x7362>(row, next) : target::pick_bytes<0x5140>(row, next);
-                };
-                const uint32 upper = pairs(rows[i][0], rows[i][1]), lower = pairs(rows[i][2], rows[i][3]);
-                column(first + 2 * half)[at] = target::pick_bytes<0x5410>(upper, lower);
-                column(first + 2 * half + 1)[at] = target::pick_bytes<0x7632>(upper, lower);
+            for (int i = 0; i < kAtATime; ++i) {
+                const int patch = target::thread_index() + (from + i) * kThreads;
+                const int first = patch % wide * 4, at = patch >> level;
+                CUSCAN_UNROLL
+                for (int half = 0; half < 2; ++half) {  // columns 0 and 1, then 2 and 3
+                    const auto pairs = [&](uint32 row, uint32 next) {
+                        return half ? target::pick_bytes<0x7362>(row, next) : target::pick_bytes<0x5140>(row, next);
+                    };
+                    const uint32 upper = pairs(rows[i][0], rows[i][1]), lower = pairs(rows[i][2], rows[i][3]);
+                    column(first + 2 * half)[at] = target::pick_bytes<0x5410>(upper, lower);
+                    column(first + 2 * half + 1)[at] = target::pick_bytes<0x7632>(upper, lower);
+                }
             }
         }
     }
