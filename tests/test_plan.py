@@ -163,10 +163,12 @@ def test_threads_read_and_write_what_is_aligned_in_all_rows():
         constants = dict(planned(of, **call).config.constants)
         return tuple(constants[name] for name in ("ValueUnit", "ResultUnit", "MaskUnit"))
 
-    assert units(view((100, 7))) == units(view((100, 6), pointer=4)) == (1, 1, 1)
+    assert units(view((100, 7))) == units(view((100, 6), pointer=4)) == (1, 1, 4)  # there is no mask
     assert units(view((100, 6)), mask=view((100, 6), "bool")) == (2, 2, 2)
-    assert units(view((100, 6)), out=view((100, 6), pointer=4)) == (1, 1, 1)  # few kernels: the same for both
-    assert units(view((100, 20), "uint8"), dtype="uint8") == (4, 4, 1)
+    assert units(view((100, 6)), out=view((100, 6), pointer=4)) == (1, 1, 4)  # few kernels: the same for both
+    assert units(view((100, 20), "uint8"), dtype="uint8") == (4, 4, 16)
+    assert units(view((100, 6)), segments=("offsets", view((3,), "int64"))) == (2, 2, 2)
+    assert units(view((100, 6)), segments=("reset", view((100, 6), "bool", pointer=1))) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -93,13 +93,13 @@ def plan_thread_rows(
     shared_bytes, blocks_per_sm = residency_of("thread_rows", kind, nbytes, block, target)
     values, behind = len(request.values), len(kind.sizes)
     of_values, of_results, of_flags = (
-        min([units[i] for i in arrays if i in units], default=1)
+        min([units[i] for i in arrays if i in units], default=order.items)
         for arrays in (range(values), range(values, behind), flags(kind))
     )
-    if kind.segments is not None or len(set(kind.sizes)) == 1:  # few kernels
+    if kind.segments is not None:  # few kernels: the same for all
+        of_values = of_results = of_flags = min(units.values())
+    elif len(set(kind.sizes)) == 1:
         of_values = of_results = min(of_values, of_results)
-    if kind.segments is not None:
-        of_values = of_results = of_flags = min(of_values, of_flags)
     return assemble(
         request,
         layout,
