@@ -139,7 +139,7 @@ def every_access() -> Iterator[Case]:
         yield (
             f"thread_rows, {name}",
             lambda view=view, mask=mask: check(
-                "cupy", numbers((90, 47, 31)), axis=-1, view=view, mask=mask, mask_view=view
+                "cupy", numbers((90, 47, 31)), axis=-1, reverse=True, view=view, mask=mask, mask_view=view
             ),
         )
     for axis, order in ((0, (1, 2, 0)), (1, (2, 1, 0)), (2, (0, 2, 1))):

@@ -167,6 +167,10 @@ def test_threads_read_and_write_what_is_aligned_in_all_rows():
     assert units(view((100, 6)), mask=view((100, 6), "bool")) == (2, 2, 2)
     assert units(view((100, 6)), out=view((100, 6), pointer=4)) == (1, 1, 4)  # few kernels: the same for both
     assert units(view((100, 20), "uint8"), dtype="uint8") == (4, 4, 16)
+    gaps = view((100, 5), "bool", strides=(8, 1))
+    assert units(view((100, 5)), mask=gaps) == (1, 1, 4)
+    assert units(view((100, 5)), mask=gaps, reverse=True) == (1, 1, 1)  # units end behind an odd element
+    assert units(view((100, 5), "uint8", strides=(8, 1)), dtype="int64", reverse=True) == (1, 1, 2)
     assert units(view((100, 6)), segments=("offsets", view((3,), "int64"))) == (2, 2, 2)
     assert units(view((100, 6)), segments=("reset", view((100, 6), "bool", pointer=1))) == (1, 1, 1)
 

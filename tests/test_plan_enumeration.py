@@ -151,11 +151,11 @@ def check_units(made, dims, arrays):
             assert array is None or operand.access == "Broadcast"
             continue
         size = array.dtype.itemsize
-        back = {"Vector": 0, "Reversed": length - 1}[operand.access]
+        behind = {"Vector": 0, "Reversed": size}[operand.access]
         dense = run[1 + k] == length * size or run[0] == 1
         assert dense if name == "ResultUnit" else dense or run[1 + k] > length * size
         unit = size * (1 if config.segments == "Keys" and operand is config.segment_operand else constants[name])
-        assert (array.pointer + made.offsets[k] - back * size) % unit == 0
+        assert (array.pointer + made.offsets[k] + behind) % unit == 0
         assert all(dim[1 + k] % unit == 0 for dim in (run, *others))
 
 

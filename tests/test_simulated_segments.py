@@ -95,7 +95,7 @@ def words() -> list[Case]:
     options = {
         "": {"initial": 1},
         "-backwards": {"call": {"reverse": True, "exclusive": True}, "masked": True},
-        "-carry": {"carry": "both"},
+        "-carry": {"carry": "in"},
     }
     return [
         of_family(family, f"{op}-{dtype}-rare{name}", op, draw=draws(dtype), segments="reset-rare", seeds=1, **fields)

@@ -56,23 +56,12 @@ struct Row {
     }
 };
 
-// The types of a scan with one value, one result and at most a mask, and the pointers to these arrays at one place.
+// The types of a scan with one value and one result.
 template <class Config>
 struct Plain {
-    using ValueOperand = typename OperandOf<0, typename Config::Values>::Is;
-    using ResultOperand = typename OperandOf<0, typename Config::Results>::Is;
-    using Value = typename ValueOperand::Type;
-    using Result = typename ResultOperand::Type;
+    using Value = typename OperandOf<0, typename Config::Values>::Is::Type;
+    using Result = typename OperandOf<0, typename Config::Results>::Is::Type;
     static_assert(Arrays<Config>::kMask == 2, "the scan has one value and one result");
-    static constexpr bool kMasked = Config::Mask::kAccess != Access::kNone;
-
-    Value* value;
-    Result* result;
-    boolean* mask;
-
-    static CUSCAN_DEVICE Plain at(const Row<Config>& row) {
-        return {(Value*)row.array[0], (Result*)row.array[1], (boolean*)row.array[2]};
-    }
 };
 
 // Calls visit(Number<k>(), operand) for each value, or for each result; k counts from the first value or result.

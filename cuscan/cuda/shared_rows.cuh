@@ -1,6 +1,7 @@
 // The rows of a block in shared memory, whatever their length, their alignment, and the gaps between them. A row lies
 // there as far beyond a multiple of 16 bytes as in memory, so it moves in pieces of 16 bytes; the elements before its
-// first piece and after its last one move by themselves. Rows without gaps between them move as one row.
+// first piece and after its last one move by themselves. Rows with small gaps between them, or none, are loaded as one
+// row; rows without gaps are stored as one.
 #pragma once
 #include "warp_tile.cuh"
 
@@ -12,8 +13,8 @@ struct RowsOfArray {
     int64 region, pitch, together;
 };
 
-// Blocks take up to rows_of_block rows in turn, blocks_of_run of them those of a run: `run` neighbours along the first
-// batch axis, or all rows.
+// A run is `run` rows that are neighbours along the first batch axis, or all rows. blocks_of_run blocks share a run,
+// and each takes up to rows_of_block of its rows.
 template <class Config>
 struct RowsGeometry : Geometry<Config> {
     int64 rows_of_block, run, blocks_of_run;
@@ -43,6 +44,7 @@ struct Stretch {
     }
 };
 
+// With kTogether, the rows of all staged arrays are together.
 template <class Config>
 struct SharedRows {
     using Place = Row<Config>;
@@ -82,6 +84,7 @@ struct SharedRows {
 
     // Lets a row's pointers to the arrays that pass through shared memory point there.
     CUSCAN_DEVICE void point_into_shared(Place& place, int number) const {
+        static_assert(Config::kTogether, "the first row says where the others lie");
         for_each_array<0, Numbers::kInitial>([&](auto k) {
             constexpr int kArray = decltype(k)::value;
             place.array[kArray] = (char*)row<kArray>(first, number);

@@ -19,8 +19,8 @@ struct WarpTile {
     using Shape = Geometry<Config>;
     using Numbers = Arrays<Config>;
     using Words = Packed<Unsegmented<Config>>;
-    // Whether vectors are scanned as words, if no segment starts in them. Where a warp has several rows, one does in
-    // nearly all.
+    // Whether vectors are scanned as words, if no segment starts in them in any lane. Where a warp has several rows,
+    // one starts in nearly every vector.
     static constexpr bool kInWords = Words::kFits && (!Element::kSegmented || kLanes == target::kWarp);
 
     // Vectors that one warp_totals reduces together, if no results are stored: the largest power of two that divides

@@ -21,7 +21,7 @@ from cuscan.request.layout import Dimension, layout_of, merged, runs_along
 from cuscan.specs import ArraySpec, Segments
 
 FEWEST = 1 << 20  # flags; with fewer, the launch takes longer than the copy saves
-MOST = 1 << 30  # flags of a copy, which the stream's workspace keeps
+MOST = 1 << 30  # flags; their copy, which the workspace keeps, takes up to 1.7 times as many bytes
 SHORTEST, NARROWEST = 32, 8  # flags of a row, and across rows; fewer would leave most of a tile empty
 _OTHERS = 4  # axes beside the two that tiles have
 _PATCH = 4  # flags along each axis of a thread's patch
@@ -31,7 +31,7 @@ class _Copy(NamedTuple):
     """A copy of flags: its strides; their fastest axis; the other axes along which they vary, the fastest first.
 
     Strides of axes are those of the flags and of the copy, whose rows are an odd multiple of 16 bytes apart: they begin
-    at words, and threads that read neighbouring ones meet in few banks.
+    at words, and threads that read neighbouring ones cause few bank conflicts. `flags` is their number.
     """
 
     strides: tuple[int, ...]

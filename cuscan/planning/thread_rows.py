@@ -17,8 +17,8 @@ from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 
 _BANKS_BYTES = 32  # threads that are a multiple of these bytes apart would conflict in few banks
-_FEW, _SHORT = 8, 4  # rows of an SM, and runs of a row: lanes scan fewer rows of more runs sooner
-_SMALL = 8  # bytes of a state of which a thread holds those of many lanes
+_FEW, _SHORT = 8, 4  # at most so many rows an SM, with more runs of items than that, are scanned by lanes
+_SMALL = 8  # bytes of a state: a thread holds those of 16 or 32 lanes if they are no wider, else of 8
 _HELD = 256  # rows that an SM holds: with fewer, most of its threads would have none
 
 
@@ -27,9 +27,10 @@ def thread_rows(
 ) -> dict[int, Rows]:
     """Return, by number, the arrays whose rows pass through shared memory; none if the family does not suit them.
 
-    It suits short rows that lie in runs with at most small gaps between them, in the same direction in all arrays, but
-    for values that do not vary along a row. Rows must not be a multiple of 32 bytes apart. If all are aligned, lanes of
-    a warp scan few rows, and rows of one vector, as fast.
+    It suits short rows that lie in runs, in the same direction in all arrays, but for values that do not vary along a
+    row. Values and flags may have small gaps between them. Rows must not be a multiple of 32 bytes apart. Carries, last
+    states and initial values as results are for other families. If all arrays are aligned, lanes of a warp scan few
+    rows as fast, and rows of one vector.
     """
     kind, length = request.kind, layout.axis.size
     if length > order.items * _lanes(request, length, order) or not layout.others:
@@ -61,7 +62,7 @@ def thread_rows(
 
 
 def _lanes(request: ScanRequest, length: int, order: Order) -> int:
-    """Return of how many lanes a thread takes the place: half of a warp's or all, or a quarter with wide states."""
+    """Return how many lanes' work a thread does: half of a warp's or all, or a quarter with wide states."""
     if state_bytes(request.kind, index_dtype(request))[0] > _SMALL:
         return LANES // 4
     return LANES // 2 if length <= order.items * LANES // 2 else LANES
@@ -82,9 +83,9 @@ def plan_thread_rows(
         spec, step = layout.arrays[i], layout.axis.strides[i]
         assert spec is not None
         found[i] = Access.REVERSED if step < 0 else Access.VECTOR
-        lowest = spec.address + layout.offsets[i] + min((layout.axis.size - 1) * step, 0)
-        places = [dim.strides[i] for dim in batch]
-        units[i] = min(math.gcd(VECTOR_BYTES, lowest, *places) // spec.dtype.itemsize, order.items)
+        # A reversed unit ends with its first element: the address behind that must be aligned.
+        places = spec.address + layout.offsets[i] + max(-step, 0), *[dim.strides[i] for dim in batch]
+        units[i] = min(math.gcd(VECTOR_BYTES, *places) // spec.dtype.itemsize, order.items)
     rows_of_block = fitting_rows(staged.values(), STRETCH_BYTES)
     if rows_of_block > block:
         rows_of_block = min(rows_of_block // block, max(-(-product(batch) // (target.sm_count * block)), 1)) * block

@@ -86,6 +86,7 @@ private:
     // would spill where words are tested.
     template <int kAtATime, class Word>
     CUSCAN_DEVICE void load_patches(Word word) const {
+        static_assert(kEach % kAtATime == 0, "");
         CUSCAN_UNROLL
         for (int from = 0; from < kEach; from += kAtATime) {
             uint32 rows[kAtATime][4];

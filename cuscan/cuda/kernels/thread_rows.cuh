@@ -34,7 +34,7 @@ struct ThreadRow : Elements<Config> {
     template <int kMany>
     using Part = Items<Config, 1, kMany>;
     static constexpr int kItems = Config::kItems, kLanes = Config::kLanes;
-    // Rows are a multiple of so many elements long.
+    // Rows are a multiple of so many elements long: results have no gaps, so their unit divides the length.
     static constexpr int kStep = Config::kResultUnit < Config::kValueUnit ? Config::kResultUnit : Config::kValueUnit;
 
     const Geometry<Config>& geometry;
@@ -162,14 +162,14 @@ CUSCAN_DEVICE void thread_rows(Row<Config> origin, Workspace* /* unused: no row 
                                const typename Elements<Config>::Initial& initial,
                                const RowsGeometry<Config>& geometry) {
     using Rows = SharedRows<Config>;
-    using Row = ThreadRow<Config>;
+    using OfThread = ThreadRow<Config>;
     const Rows rows(origin, geometry);
     rows.load();
     for (int number = target::thread_index(); number < rows.count; number += Rows::kThreads) {
         auto row = origin.at(geometry, rows.first_row + number);
-        const auto start = convert<typename Row::State>(Elements<Config>::start(geometry, row, initial));
+        const auto start = convert<typename OfThread::State>(Elements<Config>::start(geometry, row, initial));
         rows.point_into_shared(row, number);
-        Row{{}, geometry, row, initial, start}.scan();
+        OfThread{{}, geometry, row, initial, start}.scan();
     }
     rows.store();
 }
