@@ -95,17 +95,17 @@ private:
     }
 };
 
-// Totals and scans of a thread's vectors, as words. Valid only if kFits.
+// Totals and scans of a thread's vectors, as words, without segments. Valid only if kFits.
 template <class Config>
 struct Packed {
     using Value = typename OperandOf<0, typename Config::Values>::Is::Type;
     using Result = typename OperandOf<0, typename Config::Results>::Is::Type;
     using State = typename Elements<Config>::State;
-    static constexpr bool kFits =
-        kInWords<typename Config::Op, Result, Elements<Config>::kCarriesIn> && Config::Values::kCount == 1 &&
-        sizeof(Value) == sizeof(Result) && kIsSmallInteger<Value> == kIsSmallInteger<Result> &&
-        kIsBoolean<Value> == kIsBoolean<Result> && Config::kItems * sizeof(Value) % 4 == 0 &&
-        Config::kSegments == Segments::kNone && Config::Last::kAccess == Access::kNone && Config::CarryOut::kCount == 0;
+    static constexpr bool kFits = kInWords<typename Config::Op, Result, Elements<Config>::kCarriesIn> &&
+                                  Config::Values::kCount == 1 && sizeof(Value) == sizeof(Result) &&
+                                  kIsSmallInteger<Value> == kIsSmallInteger<Result> &&
+                                  kIsBoolean<Value> == kIsBoolean<Result> && Config::kItems * sizeof(Value) % 4 == 0 &&
+                                  Config::Last::kAccess == Access::kNone && Config::CarryOut::kCount == 0;
     static constexpr int kInWord = 4 / sizeof(Value);
     using Word = InWord<typename Config::Op, Result>;
     using Run = Vector<Value, Config::kItems>;

@@ -10,7 +10,7 @@ import functools
 import math
 from typing import NamedTuple
 
-from cuscan.kept import MOST as MOST_KEPT
+from cuscan.kept import MOST
 from cuscan.order import SECTOR
 from cuscan.planning.assemble import round_up
 from cuscan.planning.config import CopyConfig, Preparation
@@ -21,7 +21,7 @@ from cuscan.request.layout import Dimension, layout_of, merged, runs_along
 from cuscan.specs import ArraySpec, Segments
 
 FEWEST = 1 << 20  # flags; with fewer, the launch takes longer than the copy saves
-MOST = 1 << 30  # flags; their copy, which the workspace keeps, takes up to 1.7 times as many bytes
+MOST_FLAGS = 1 << 30  # of a copy, which the workspace keeps; it takes up to 1.7 times as many bytes
 SHORTEST, NARROWEST = 32, 8  # flags of a row, and across rows; fewer would leave most of a tile empty
 _OTHERS = 4  # axes beside the two that tiles have
 _PATCH = 4  # flags along each axis of a thread's patch
@@ -85,7 +85,7 @@ def _copies(request: ScanRequest) -> list[tuple[str, ArraySpec, _Copy]]:
     return copies if copies and runs_along(request, layout_of(request)) else []
 
 
-@functools.lru_cache(MOST_KEPT)
+@functools.lru_cache(MOST)
 def _copied(shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...], axis: int) -> _Copy | None:
     """Return the copy of flags if they lie across the scanned axis; `order` are the strides of the results.
 
@@ -95,7 +95,7 @@ def _copied(shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, 
     if axis not in axes or len(axes) < 2 or shape[axis] < SHORTEST:
         return None
     count, pitch = math.prod([shape[a] for a in axes]), round_up(shape[axis], VECTOR_BYTES) | VECTOR_BYTES
-    if not FEWEST <= count <= MOST:
+    if not FEWEST <= count <= MOST_FLAGS:
         return None
     fastest = min(axes, key=lambda a: abs(strides[a]))
     if abs(strides[axis]) < SECTOR or abs(strides[fastest]) > _PATCH or shape[fastest] < NARROWEST:
