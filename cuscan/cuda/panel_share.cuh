@@ -57,6 +57,11 @@ struct PanelShare {
     CUSCAN_DEVICE int width() const { return Config::kGrid ? place.width() : width_in_register; }
     // The column of the tile that a slot holds.
     CUSCAN_DEVICE int column_of(int slot) const { return (column + slot / kPack * apart) * kPack + slot % kPack; }
+    // The same, or the last column, if the slot has none; of `together` slots side by side, the first one's.
+    CUSCAN_DEVICE int existing_column_of(int slot, int together = 1) const {
+        const int column = column_of(slot), last = width() - together;
+        return column < last ? column : last;
+    }
     CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < width(); }
     // The scan position of the first step.
     CUSCAN_DEVICE int64 first() const { return place.position + row * kLong; }
@@ -122,8 +127,17 @@ struct PanelShare {
                 places.at(k) = {};
         });
     }
+    // Whether all steps of the thread have results, and those of a pack lie together in the tile.
+    CUSCAN_DEVICE bool is_whole() const {
+        bool together = true;
+        for_each_result<Config>(
+            [&](auto k, auto) { together &= lies_together(Numbers::kResults + decltype(k)::value); });
+        return together && results >= kLong;
+    }
     // After locate_results: stores the results of the slots from `slot` on that are side by side. `left`, if has_left,
-    // is the total of the runs of the unit before the thread's; `before`, if has_before, precedes these.
+    // is the total of the runs of the unit before the thread's; `before`, if has_before, precedes these. With kWhole,
+    // is_whole() holds; then no branch keeps slots apart, and those without a column are computed, too.
+    template <bool kWhole>
     CUSCAN_DEVICE void store(int slot, bool has_before, const State (&before)[kPack], bool has_left,
                              const State (&left)[kPack]) {
         Runs runs[kPack];
@@ -137,7 +151,7 @@ struct PanelShare {
                 running[j].value = has_left || run > 0 ? join<Op>(has_before, before[j], inner) : before[j];
                 if (run + 1 < kRuns) runs[j].push(run, sums[slot + j][run]);
             }
-            store_run(slot, run, running);
+            store_run<kWhole>(slot, run, running);
         }
     }
     // If the thread has the last element of a slot's column, calls at_end(state): `left` combined with the thread's
@@ -250,10 +264,7 @@ private:
     // Where every kTogether-th slot's first step lies. Slots without a column have the place of the last ones.
     template <int kTogether>
     CUSCAN_DEVICE void locate(const Strided<int>& array, char* (&at)[kSlots / kTogether]) const {
-        const auto existing = [&](int slot) {
-            const int column = column_of(slot), last = width() - kTogether;
-            return column < last ? column : last;
-        };
+        const auto existing = [&](int slot) { return existing_column_of(slot, kTogether); };
         if (place.outers == 1) {
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots / kTogether; ++i) at[i] = array.first + existing(i * kTogether) * array.column;
@@ -420,6 +431,7 @@ private:
     CUSCAN_DEVICE bool lies_together(int array) const {
         return kPack > 1 ? tile.geometry.tile[array].is_packed() : tile.is_staged(array);
     }
+    template <bool kWhole>
     CUSCAN_DEVICE void store_run(int slot, int run, Running<Config> (&running)[kPack]) {
         const int begin = run * kSteps, count = results - begin;
         Pack<Output, typename Config::Results> output;
@@ -441,10 +453,18 @@ private:
         for_each_result<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            const auto& steps = output.at(k).step;
+            auto& steps = output.at(k).step;
             const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
             char* at = places.at(k).of_pack[slot / kPack] + begin * pitch;
-            if constexpr (kIsWord<T>) {
+            if constexpr (kWhole) {
+                // Otherwise the compiler would compute them behind the test, one slot after the other.
+                for (auto& pack : steps) target::settle(pack);
+                if (exists(slot))
+                    each_step<kSteps>(kSteps, [&](int s) {
+                        *(Vector<T, kPack>*)at = steps[s];
+                        at += pitch;
+                    });
+            } else if constexpr (kIsWord<T>) {
                 store_words<T>(at, pitch, slot, count, steps);
             } else if (lies_together(kArray)) {
                 each_step<kSteps>(count, [&](int s) {

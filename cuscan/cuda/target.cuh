@@ -156,6 +156,21 @@ CUSCAN_DEVICE int anew(int number) {
     return number;
 }
 
+// Makes a vector opaque to the compiler: it is computed before this, whether or not it is used.
+template <class Bits>
+CUSCAN_DEVICE void settle(Bits& bits) {
+    if constexpr (sizeof(Bits) % 4 == 0) {
+        CUSCAN_UNROLL
+        for (int w = 0; w < int(sizeof(Bits)) / 4; ++w) asm volatile("" : "+r"(((uint32*)&bits)[w]));
+    } else if constexpr (sizeof(Bits) == 2) {
+        asm volatile("" : "+h"(*(uint16*)&bits));
+    } else {
+        uint16 wide = *(uint8*)&bits;
+        asm volatile("" : "+h"(wide));
+        *(uint8*)&bits = uint8(wide);
+    }
+}
+
 CUSCAN_DEVICE int count_bits(uint32 bits) { return __popc(bits); }
 CUSCAN_DEVICE int leading_zeros(uint32 bits) { return __clz(int(bits)); }  // 32 if there is no one
 CUSCAN_DEVICE void sync_warp() { __syncwarp(); }

@@ -26,8 +26,8 @@ def columns_apart(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -
 
 
 # In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; chunks of two tiles
-# of three rows of threads and one of two; values with gaps between rows, and between columns; rows of threads that lie
-# apart, in both directions.
+# of three rows of threads and one of two; values with gaps between rows, and between columns; three and two rows of
+# threads on a whole axis, and an axis of four steps; rows of threads that lie apart, in both directions.
 CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
@@ -44,6 +44,9 @@ CALLS: dict[str, Case] = {
     ),
     "panels-odd-rows": Case("", "add", (1201, 9, 5), 1, sms=1, **SHORT),
     "panels-few-rows": Case("", "add", (17, 2003), 0, sms=1),
+    "panels-two-rows": Case("", "add", (40, 28, 50), 1, sms=1),
+    "panels-two-rows-kept": Case("", "add", (600, 300), 0, sms=1, **SHORT),
+    "panels-short": Case("", "add", (4, 2003), 0, sms=1),
     "panels-few": of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16, **SHORT),
     "panels-few-backwards": replace(
         of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16),
@@ -104,8 +107,16 @@ WAITS = (
         Kind.WAIT,
         "panels-kept",
         KERNEL,
-        "left);\n        });\n        sync_workers();",
-        "left);\n        });",
+        "scan_stacks(now, place);\n        sync_workers();",
+        "scan_stacks(now, place);",
+    ),
+    Mistake(
+        "finished-before-columns-are-scanned",
+        Kind.WAIT,
+        "panels-few-rows",
+        KERNEL,
+        "scan_stacks(now, place);\n        sync_workers();",
+        "scan_stacks(now, place);",
     ),
     Mistake(
         "results-stored-too-early", Kind.WAIT, "panels-whole", KERNEL, "sync_workers();  // all results are written", ""
@@ -353,9 +364,53 @@ PLACES = (
         "",
     ),
     Mistake(
-        "one-row-above-too-few", Kind.LOST, "panels-few-rows", KERNEL, "if (i < row) above", "if (i + 1 < row) above"
+        "the-last-row-keeps-its-total",
+        Kind.LOST,
+        "panels-few-rows",
+        KERNEL,
+        "if (from + i >= rows) return;",
+        "if (from + i + 1 >= rows) return;",
     ),
-    Mistake("rows-above-the-first-one", Kind.LOST, "panels-few-rows", KERNEL, "above.before(row,", "above.before(1,"),
+    Mistake(
+        "rows-of-some-alone",
+        Kind.LOST,
+        "panels-few-rows",
+        KERNEL,
+        "above.before(from + i, false",
+        "above.before(i, false",
+    ),
+    Mistake(
+        "rows-above-the-first-one",
+        Kind.PLACE,
+        "panels-few-rows",
+        KERNEL,
+        "own[i] = total(from + i,",
+        "own[i] = total(i,",
+    ),
+    Mistake(
+        "two-rows-as-if-scanned",
+        Kind.PLACE,
+        "panels-two-rows",
+        KERNEL,
+        "has_two_rows() ? 0 : row_of_chunk",
+        "row_of_chunk",
+    ),
+    Mistake(
+        "two-rows-that-tiles-precede",
+        Kind.LOST,
+        "panels-two-rows-kept",
+        KERNEL,
+        "return !kChain && rows == 2;",
+        "return rows == 2;",
+    ),
+    Mistake(
+        "short-columns-that-do-not-exist",
+        Kind.BOUND,
+        "panels-short",
+        SHARE,
+        "if (exists(slot))\n                    each_step",
+        "each_step",
+    ),
     Mistake(
         "totals-of-rows-are-not-waited-for",
         Kind.WAIT,
@@ -965,7 +1020,9 @@ PIECES = (
         "if (is_in && share.exists(i)) total",
         "if (is_in) total",
     ),
-    Mistake("results-of-idle-threads", Kind.BOUND, "panels-kept", KERNEL, "if (!share.exists(slot)) return;", ""),
+    Mistake(
+        "results-of-idle-threads", Kind.BOUND, "panels-kept", KERNEL, "if (!kWhole && !share.exists(slot)) return;", ""
+    ),
     Mistake(
         "the-first-run-forgotten",
         Kind.LOST,
@@ -1051,8 +1108,8 @@ PIECES = (
         Kind.PLACE,
         "panels-packed",
         KERNEL,
-        "total(row_of_chunk, of_column);",
-        "total(row_of_chunk, share.column_of(slot));",
+        " : row_of_chunk, of_column);",
+        " : row_of_chunk, share.column_of(slot));",
     ),
 )
 # Segments that one thread copies in bulk.

@@ -210,6 +210,8 @@ inline void store_relaxed(uint64* address, uint64 first, uint64 second) {
 constexpr bool kHasBulkCopy = SIMULATED_ARCH >= 90;
 
 inline int anew(int number) { return number; }
+template <class Bits>
+void settle(Bits&) {}
 inline void fence_before_copies() { simulator::grid->fence_before_copies(); }
 inline void fence_after_init() { simulator::grid->release_to_block(); }
 inline void store_in_bulk(void* destination, const void* source, uint32 bytes) {

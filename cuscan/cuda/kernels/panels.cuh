@@ -42,8 +42,14 @@ struct Panels {
     static constexpr int kUnitRows = PanelTile<Config>::kUnitRows;
     static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows;
     static constexpr int kLanes = kUnitRows / kMany;  // lanes that combine the totals of a unit
-    static constexpr int kFewRows = 4;  // rows of threads, up to which each thread combines the totals above its own
+    // Number of rows of threads of a whole axis up to which one thread combines the totals of a column; planning makes
+    // so many rows of one run at most.
+    static constexpr int kFewRows = 10;
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
+    static constexpr bool kIsShort = Share::kLong < 8;              // the axis has fewer steps than a run
+    // Whether threads test once whether their share is whole: many slots of few steps wait less for each other then.
+    static constexpr bool kTestsOnce = kIsShort && Element::kStores && !Element::kCarriesOut &&
+                                       Config::Last::kAccess == Access::kNone && !PanelTile<Config>::kOnWords;
     static constexpr bool kBulk = PanelTile<Config>::kBulk, kLastLoads = PanelTile<Config>::kLastLoads;
 
     char* const memory;
@@ -192,9 +198,36 @@ struct Panels {
             visit(stack, number, index < exist && lane == 0);
         }
     }
-    // Called by all workers of a block that has a panel of its own, unless it has few rows of threads: replaces the
-    // totals of a tile's rows of threads by what precedes them in their units, and computes what precedes each unit.
+    // Called by all workers of a block that has a panel of its own: replaces the totals of a tile's rows of threads by
+    // what precedes them in their units, and computes what precedes each unit.
     CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place) {
+        if (!kChain && rows <= kFewRows)
+            each_column(place.width(), [&](int column) { scan_column(column); });
+        else
+            scan_stacks(now, place);
+        sync_workers();
+    }
+    // The same for a column of few rows, which nothing precedes. Reads some totals before it overwrites any, because a
+    // load waits for the stores before it.
+    CUSCAN_DEVICE void scan_column(int column) const {
+        constexpr int kAtATime = sizeof(State) > 8 ? 1 : sizeof(State) > 4 ? 2 : 5;
+        PairedFold<Op, levels_of(2 * kFewRows - 1), State> above;
+        CUSCAN_UNROLL
+        for (int from = 0; from < kFewRows; from += kAtATime) {
+            State own[kAtATime];
+            CUSCAN_UNROLL
+            for (int i = 0; i < kAtATime; ++i)
+                if (from + i < rows) own[i] = total(from + i, column);
+            CUSCAN_UNROLL
+            for (int i = 0; i < kAtATime; ++i) {
+                if (from + i >= rows) return;
+                total(from + i, column) = above.before(from + i, false, State{});
+                above.push(from + i, own[i]);
+            }
+        }
+    }
+    // The same for more rows, or where tiles precede the tile: lanes combine the totals of a column.
+    CUSCAN_DEVICE void scan_stacks(const Turn& now, const Place& place) {
         each_stack(place.width(), rows, [&](const Stack& stack, int, bool is_first) {
             State left{};
             if constexpr (kChain) {
@@ -210,7 +243,6 @@ struct Panels {
             }
             stack.spread(*this, kChain && carry().tree.has_parts(now.unit), left);
         });
-        sync_workers();
     }
     // Called by all workers of a block that shares panels, when the totals of a whole chunk are there: publishes that
     // of the chunk, unless it is the panel's last, and computes what precedes its rows of threads in their units, and
@@ -298,25 +330,18 @@ struct Panels {
     CUSCAN_DEVICE TotalsTable<Carry> table() const {
         return {workspace->words(), geometry.number * width(), shared.epoch};
     }
-    CUSCAN_DEVICE bool exchanges() const { return Config::kGrid || rows > 1; }
+    // Whether threads exchange totals. An axis of fewer steps than a run has one row of threads.
+    CUSCAN_DEVICE bool exchanges() const { return Config::kGrid || (!kIsShort && rows > 1); }
+    // Whether a whole axis has two rows of threads: the total of the first one is all that precedes the second.
+    CUSCAN_DEVICE bool has_two_rows() const { return !kChain && rows == 2; }
     CUSCAN_DEVICE bool ends_chunk(const Turn& now) const {
         return now.unit + 1 == geometry.tiles || of_chunk(now.unit + 1) == 0;
     }
 
-    // Whether there are so few rows of threads that each thread combines the totals above its own.
-    CUSCAN_DEVICE bool has_few_rows() const { return !kChain && rows <= kFewRows; }
-    // The totals above this thread's, combined in pairs: what Stack::spread would put in place of its own.
-    CUSCAN_DEVICE State total_above(int of_column) const {
-        PairedFold<Op, levels_of(kFewRows), State> above;
-        CUSCAN_UNROLL
-        for (int i = 0; i + 1 < kFewRows; ++i)
-            if (i < row) above.push(i, total(i, of_column));
-        return above.before(row, false, State{});
-    }
-
-    // Stores the results of a thread's columns that are side by side, from `slot` on.
+    // Stores the results of a thread's columns that are side by side, from `slot` on. kWhole: see PanelShare::store.
+    template <bool kWhole>
     CUSCAN_DEVICE void finish(Share& share, const Turn& now, const Place& place, int slot) {
-        if (!share.exists(slot)) return;
+        if (!kWhole && !share.exists(slot)) return;
         const int row_of_chunk = rows_before(now.unit) + row, unit = row_of_chunk / kUnitRows;
         const uint32 number = Config::kGrid ? first_stack(now.unit) : now.unit;
         const bool has_left = row_of_chunk % kUnitRows > 0 || (Config::kKept && carry().tree.has_parts(number));
@@ -324,10 +349,9 @@ struct Panels {
         State before[kPack]{}, left[kPack]{};
         CUSCAN_UNROLL
         for (int j = 0; j < kPack; ++j) {
-            const int of_column = share.column_of(slot + j);
+            const int of_column = kWhole ? share.existing_column_of(slot + j) : share.column_of(slot + j);
             Carry of_unit{};
-            if (exchanges() && has_left)
-                left[j] = has_few_rows() ? total_above(of_column) : total(row_of_chunk, of_column);
+            if (exchanges() && has_left) left[j] = total(has_two_rows() ? 0 : row_of_chunk, of_column);
             if constexpr (kChain) {
                 const Kept carry(this->carry());
                 if (!exchanges()) {
@@ -347,7 +371,18 @@ struct Panels {
                 });
             before[j] = convert<State>(of_unit);
         }
-        if constexpr (Element::kStores) share.store(slot, has_before, before, has_left, left);
+        if constexpr (Element::kStores) share.template store<kWhole>(slot, has_before, before, has_left, left);
+    }
+    // The same for all columns of a thread.
+    CUSCAN_DEVICE void finish_all(Share& share, const Turn& now, const Place& place) {
+        if constexpr (Element::kStores) share.locate_results();
+        if (kTestsOnce && share.exists(0) && share.is_whole()) {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; i += kPack) finish<kTestsOnce>(share, now, place, i);
+        } else {
+            CUSCAN_UNROLL
+            for (int i = 0; i < kSlots; i += kPack) finish<false>(share, now, place, i);
+        }
     }
 
     // Works through tiles in the order of `schedule`. The last warp computes where they lie, each while the one
@@ -407,13 +442,9 @@ struct Panels {
             if constexpr (Config::kGrid) return;
             sync_workers();
             if constexpr (!Config::kGrid)
-                if (!has_few_rows()) scan_rows(here.turn, here.place);
+                if (!has_two_rows()) scan_rows(here.turn, here.place);
         }
-        if (is_in) {
-            if constexpr (Element::kStores) share.locate_results();
-            CUSCAN_UNROLL
-            for (int i = 0; i < kSlots; i += kPack) finish(share, here.turn, here.place, i);
-        }
+        if (is_in) finish_all(share, here.turn, here.place);
         if constexpr (kBulk) target::fence_before_copies();
         sync_workers();  // all results are written
         for_each_result<Config>([&](auto k, auto operand) {
