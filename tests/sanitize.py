@@ -142,6 +142,16 @@ def every_access() -> Iterator[Case]:
                 "cupy", numbers((90, 47, 31)), axis=-1, reverse=True, view=view, mask=mask, mask_view=view
             ),
         )
+    for length, dtype in (
+        (2, "float32"),
+        (3, "int16"),
+        (4, "float64"),
+        (28, "float64"),
+        (37, "float32"),
+        (76, "bfloat16"),
+    ):
+        for name, flags in (("plain", {}), ("all flags", {"masked": True, "exclusive": True, "initial": 2})):
+            yield scan(f"panels, an axis of {length} {dtype}, {name}", (length, 100_003), dtype, axis=0, **flags)
     for axis, order in ((0, (1, 2, 0)), (1, (2, 1, 0)), (2, (0, 2, 1))):
         turned = np.argsort(order)
         yield (

@@ -13,6 +13,8 @@ struct PanelShare {
     static constexpr int kSlots = Config::kSlots, kRuns = Config::kRuns, kSteps = Config::kSteps;
     static constexpr int kPack = Config::kPack, kLong = PanelTile<Config>::kLong;
     static constexpr bool kBits = Config::kSegments == Segments::kBits;
+    // Whether the axis has fewer steps than a run. Then slots without a column hold the elements of the last one.
+    static constexpr bool kIsShort = kLong < 8;
     using Tile = PanelTile<Config>;
     using Place = PanelPlace<Config>;
     using Turn = PanelTurn<Config>;
@@ -57,19 +59,23 @@ struct PanelShare {
     CUSCAN_DEVICE int width() const { return Config::kGrid ? place.width() : width_in_register; }
     // The column of the tile that a slot holds.
     CUSCAN_DEVICE int column_of(int slot) const { return (column + slot / kPack * apart) * kPack + slot % kPack; }
-    // The same, or the last column, if the slot has none; of `together` slots side by side, the first one's.
+    // The same, but a slot without a column has the last one. With `together`: the first column of so many slots, which
+    // lie side by side.
     CUSCAN_DEVICE int existing_column_of(int slot, int together = 1) const {
         const int column = column_of(slot), last = width() - together;
         return column < last ? column : last;
     }
     CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < width(); }
+    CUSCAN_DEVICE bool has_elements(int slot) const { return exists(kIsShort ? 0 : slot); }
     // The scan position of the first step.
     CUSCAN_DEVICE int64 first() const { return place.position + row * kLong; }
     // The row of the batch and the column in it, within the tile.
     struct Within {
         int outer, column;
     };
-    CUSCAN_DEVICE Within within(int slot) const { return place_of(column_of(slot)); }
+    CUSCAN_DEVICE Within within(int slot) const {
+        return place_of(kIsShort ? existing_column_of(slot) : column_of(slot));
+    }
     CUSCAN_DEVICE Within place_of(int at) const {
         const int outer = place.outer_of(at);
         return {outer, at - outer * place.columns};
@@ -332,7 +338,7 @@ private:
         Vector<T, kPack> pack[kSlots / kPack] = {};
         CUSCAN_UNROLL
         for (int i = 0; i < kSlots; ++i)
-            if (steps > 0 && exists(i)) pack[i / kPack].item[i % kPack] = *(const T*)from.of(within(i));
+            if (steps > 0 && has_elements(i)) pack[i / kPack].item[i % kPack] = *(const T*)from.of(within(i));
         CUSCAN_UNROLL
         for (int s = 0; s < kLong; ++s) CUSCAN_UNROLL
         for (int i = 0; i < kSlots; i += kPack) take(s, i, pack[i / kPack]);
@@ -343,7 +349,7 @@ private:
         clear();
         CUSCAN_UNROLL
         for (int i = 0; i < kSlots; i += kPack) {
-            if (!exists(i)) continue;
+            if (!has_elements(i)) continue;
             const char* at[kPack];
             CUSCAN_UNROLL
             for (int j = 0; j < kPack; ++j) at[j] = from.of(within(i + j));
@@ -458,7 +464,8 @@ private:
             char* at = places.at(k).of_pack[slot / kPack] + begin * pitch;
             if constexpr (kWhole) {
                 // Otherwise the compiler would compute them behind the test, one slot after the other.
-                for (auto& pack : steps) target::settle(pack);
+                CUSCAN_UNROLL
+                for (int s = 0; s < kSteps; ++s) target::settle(steps[s]);
                 if (exists(slot))
                     each_step<kSteps>(kSteps, [&](int s) {
                         *(Vector<T, kPack>*)at = steps[s];

@@ -165,6 +165,7 @@ CUSCAN_DEVICE void settle(Bits& bits) {
     } else if constexpr (sizeof(Bits) == 2) {
         asm volatile("" : "+h"(*(uint16*)&bits));
     } else {
+        static_assert(sizeof(Bits) == 1, "");
         uint16 wide = *(uint8*)&bits;
         asm volatile("" : "+h"(wide));
         *(uint8*)&bits = uint8(wide);

@@ -26,8 +26,8 @@ def columns_apart(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -
 
 
 # In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; chunks of two tiles
-# of three rows of threads and one of two; values with gaps between rows, and between columns; three and two rows of
-# threads on a whole axis, and an axis of four steps; rows of threads that lie apart, in both directions.
+# of three rows of threads and one of two; values with gaps between rows, and between columns; seven and two rows of
+# threads on a whole axis; rows of threads that lie apart, in both directions.
 CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
@@ -43,10 +43,9 @@ CALLS: dict[str, Case] = {
         "panels-shared", "", "add", shape=(2, 2100, 12), masked=True, draw=columns_apart, call={"dtype": "int16"}
     ),
     "panels-odd-rows": Case("", "add", (1201, 9, 5), 1, sms=1, **SHORT),
-    "panels-few-rows": Case("", "add", (17, 2003), 0, sms=1),
+    "panels-few-rows": Case("", "add", (50, 2003), 0, sms=1),
     "panels-two-rows": Case("", "add", (40, 28, 50), 1, sms=1),
     "panels-two-rows-kept": Case("", "add", (600, 300), 0, sms=1, **SHORT),
-    "panels-short": Case("", "add", (4, 2003), 0, sms=1),
     "panels-few": of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16, **SHORT),
     "panels-few-backwards": replace(
         of_family("panels-shared", "", "add", shape=(2, 9003, 2), masked=True, sms=16),
@@ -402,14 +401,6 @@ PLACES = (
         KERNEL,
         "return !kChain && rows == 2;",
         "return rows == 2;",
-    ),
-    Mistake(
-        "short-columns-that-do-not-exist",
-        Kind.BOUND,
-        "panels-short",
-        SHARE,
-        "if (exists(slot))\n                    each_step",
-        "each_step",
     ),
     Mistake(
         "totals-of-rows-are-not-waited-for",

@@ -42,14 +42,14 @@ struct Panels {
     static constexpr int kUnitRows = PanelTile<Config>::kUnitRows;
     static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows;
     static constexpr int kLanes = kUnitRows / kMany;  // lanes that combine the totals of a unit
-    // Number of rows of threads of a whole axis up to which one thread combines the totals of a column; planning makes
-    // so many rows of one run at most.
-    static constexpr int kFewRows = 10;
+    static constexpr int kFewRows = 10;  // rows of threads of a whole axis, up to which a thread scans a column's
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
-    static constexpr bool kIsShort = Share::kLong < 8;              // the axis has fewer steps than a run
-    // Whether threads test once whether their share is whole: many slots of few steps wait less for each other then.
-    static constexpr bool kTestsOnce = kIsShort && Element::kStores && !Element::kCarriesOut &&
-                                       Config::Last::kAccess == Access::kNone && !PanelTile<Config>::kOnWords;
+    // Whether threads test once whether their share is whole: branches around each slot would keep many slots of few
+    // steps apart.
+    static constexpr bool kTestsOnce = Share::kIsShort && (kSlots > kPack) && Element::kStores &&
+                                       !Element::kCarriesOut && Config::Last::kAccess == Access::kNone &&
+                                       !PanelTile<Config>::kOnWords;
+    static_assert(!Share::kIsShort || !kChain, "an axis of fewer steps than a run lies in one tile");
     static constexpr bool kBulk = PanelTile<Config>::kBulk, kLastLoads = PanelTile<Config>::kLastLoads;
 
     char* const memory;
@@ -198,17 +198,17 @@ struct Panels {
             visit(stack, number, index < exist && lane == 0);
         }
     }
-    // Called by all workers of a block that has a panel of its own: replaces the totals of a tile's rows of threads by
-    // what precedes them in their units, and computes what precedes each unit.
+    // Called by all workers of a block that has a panel of its own, unless it has two rows of threads: replaces the
+    // totals of a tile's rows by what precedes them in their units, and computes what precedes each unit.
     CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place) {
-        if (!kChain && rows <= kFewRows)
+        if (!kChain && (kUnitRows <= kFewRows || rows <= kFewRows))  // a whole axis is at most a unit
             each_column(place.width(), [&](int column) { scan_column(column); });
         else
             scan_stacks(now, place);
         sync_workers();
     }
-    // The same for a column of few rows, which nothing precedes. Reads some totals before it overwrites any, because a
-    // load waits for the stores before it.
+    // The same for a column of few rows, which nothing precedes. Reads a few totals at once, then overwrites them,
+    // because a load waits for the stores before it.
     CUSCAN_DEVICE void scan_column(int column) const {
         constexpr int kAtATime = sizeof(State) > 8 ? 1 : sizeof(State) > 4 ? 2 : 5;
         PairedFold<Op, levels_of(2 * kFewRows - 1), State> above;
@@ -331,7 +331,7 @@ struct Panels {
         return {workspace->words(), geometry.number * width(), shared.epoch};
     }
     // Whether threads exchange totals. An axis of fewer steps than a run has one row of threads.
-    CUSCAN_DEVICE bool exchanges() const { return Config::kGrid || (!kIsShort && rows > 1); }
+    CUSCAN_DEVICE bool exchanges() const { return Config::kGrid || (!Share::kIsShort && rows > 1); }
     // Whether a whole axis has two rows of threads: the total of the first one is all that precedes the second.
     CUSCAN_DEVICE bool has_two_rows() const { return !kChain && rows == 2; }
     CUSCAN_DEVICE bool ends_chunk(const Turn& now) const {
