@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import simulator
+from selection import covering
 from simulator import (
     CODE,
     HEADERS,
@@ -114,6 +118,40 @@ def test_one_element_behind_the_end() -> None:
     broken = WATCHED.broken("vectors.cuh", ONE_BY_ONE, ONE_BY_ONE.replace("i < count", "i <= count"))
     simulation = planned("rows", integers((1, 205))[:, ::2])
     expect_notice("touches 4 bytes from .* behind the end of array 0", simulation, broken)
+
+
+# ---- aligned accesses ----------------------------------------------------------------------------
+
+
+def test_a_misaligned_access() -> None:
+    """A CPU does not notice it; a watched kernel does."""
+    unit = "constexpr int kUnit = kAligned < kMany ? kAligned : kMany;"
+    broken = WATCHED.broken("kernels/thread_rows.cuh", unit, "constexpr int kUnit = kMany;")
+    expect_notice("misaligned access at an address that is .* in .*vectors.cuh, line", planned("thread-rows"), broken)
+
+
+VIEWS: dict[str, Callable[[Array], Array]] = {
+    "from the second on": lambda x: x[..., 1:],
+    "but the last": lambda x: x[..., :-1],
+    "mirrored": lambda x: x[..., ::-1],
+    "every third": lambda x: x[..., ::3],
+}
+ROWS = [((n, length), -1) for n, length in ((3000, 7), (900, 12), (500, 60), (500, 63), (40, 2000), (2, 9001))]
+ACROSS = [((n, columns), 0) for n, columns in ((5000, 2), (2100, 7), (3000, 34), (700, 259), (2, 9001))]
+ANYWHERE = covering(
+    itertools.product(VIEWS, [*ROWS, *ACROSS, ((30, 21, 6), 1)], ("int16", "uint8", "float64"), (False, True)),
+    lambda view, shape, dtype, reverse: ((view, shape[1] < 0, reverse), shape, (dtype, view)),
+)
+
+
+@pytest.mark.parametrize(("view", "shape", "dtype", "reverse"), ANYWHERE)
+def test_no_access_is_misaligned(view: str, shape: tuple[Any, int], dtype: str, reverse: bool) -> None:
+    """Values, a mask and results that begin anywhere."""
+    sizes, axis = shape
+    value = VIEWS[view](np.arange(math.prod(sizes)).astype(dtype).reshape(sizes))
+    mask = VIEWS[view](np.arange(math.prod(sizes)).reshape(sizes) % 3 > 0)
+    simulation = prepare(value, axis=axis, dtype=dtype, mask=mask, reverse=reverse, target=Target(90, 2))
+    assert_same(simulation.run(code=WATCHED), cuscan.scan(value, axis=axis, dtype=dtype, mask=mask, reverse=reverse))
 
 
 # ---- launches that overlap -----------------------------------------------------------------------

@@ -3,11 +3,11 @@
 `simulate` follows the path of `cuscan.scan` down to the launch (request, plan, source), runs the kernel's threads under
 a random scheduler (runtime.hpp), and checks the memory around every array. `prepare` stops before the launch. Compiled
 kernels are stored by content (kept.py). `run_overlapping` runs overlapping launches of a kernel. `WATCHED` is the same
-code, but plain stores reach other threads late.
+code, but plain stores reach other threads late, and misaligned accesses are errors.
 
 The simulator does not cover `target.cuh` itself; the code that nvcc generates; loads that the hardware moves ahead of
 others; fences of barriers in shared memory (fence_after_init); bulk loads that overlap plain reads; and, in code that
-is not watched, reads less than 16 bytes beyond an array, or between its rows.
+is not watched, misaligned plain accesses, and reads less than 16 bytes beyond an array, or between its rows.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from cuscan.planning import make_plan, strips, walks
 from cuscan.planning.config import HEADER_BYTES, AnyConfig, Config, Preparation, ScanPlan, Target
 from cuscan.planning.preparations import preparations
 from cuscan.planning.staged_flags import NO_FLAGS
+from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest, make_request
 from cuscan.request.call import CARRY, SEGMENTS, Flags, Operands
 from cuscan.request.initial import initial_argument
@@ -68,7 +69,7 @@ _FLAGS += ["-ffp-contract=off", "-ftrivial-auto-var-init=pattern"]
 _TOOLS = (_FLAGS, version_of("g++") if HAS_COMPILER else "")  # what a compiled library depends on, beside its source
 
 # The compiler inserts calls before plain accesses. runtime.cpp defines them, in place of the compiler's own library.
-_WATCHING = ["-fsanitize=thread", "-nodefaultlibs"]
+_WATCHING = ["-fsanitize=thread,alignment", "-nodefaultlibs"]
 
 _LAUNCHER = """
 extern "C" const char* launch(const simulator::Schedule* schedule, unsigned blocks, int threads, char* const* tables,
@@ -183,7 +184,8 @@ class Schedule(ctypes.Structure):
 class DeviceCode:
     """A copy of the device headers on the simulated target, and the kernels compiled from it.
 
-    `watched`: plain accesses are reported to the simulator, which makes stores visible late (runtime.hpp).
+    `watched`: plain accesses are reported to the simulator, which makes stores visible late, and so are misaligned ones
+    (runtime.hpp).
     """
 
     def __init__(self, texts: Mapping[str, str], *, watched: bool = False) -> None:
@@ -288,18 +290,25 @@ class Memory(NamedTuple):
 
     @classmethod
     def empty(
-        cls, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, address: int = 0, *, at_end: bool = True
+        cls,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        dtype: Any,
+        address: int = 0,
+        *,
+        at_end: bool = True,
+        alignment: int = ALIGNMENT,
     ) -> Memory:
-        """Memory for an array: strides in bytes, the address modulo `ALIGNMENT`.
+        """Memory for an array: strides in bytes, the address modulo `alignment`.
 
         It lies as close as possible to the page after it or, without `at_end`, to the page before it.
         """
         reach = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
         before = -sum(r for r in reach if r < 0)
         span = before + sum(r for r in reach if r > 0) + np.dtype(dtype).itemsize
-        lowest = (address - before) % ALIGNMENT
+        lowest = (address - before) % alignment
         if at_end:
-            lowest += -(lowest + span) % mmap.PAGESIZE // ALIGNMENT * ALIGNMENT
+            lowest += -(lowest + span) % mmap.PAGESIZE // alignment * alignment
         raw = _guarded_pages(lowest + span)
         if raw.size < _SPARSE:
             raw[...] = CANARY
@@ -358,7 +367,7 @@ def _guarded_pages(nbytes: int) -> Array:
 
 def new_workspace(nbytes: int, *, epoch: int = 0) -> Memory:
     """A workspace that has seen `epoch` launches."""
-    workspace = Memory.empty((nbytes // 4,), (4,), np.uint32)
+    workspace = Memory.empty((nbytes // 4,), (4,), np.uint32, alignment=LINE_BYTES)
     workspace.array[...] = 0
     workspace.array[_EPOCH : _EPOCH + 1] = epoch
     return workspace

@@ -694,4 +694,19 @@ void __tsan_vptr_read(void**) {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}
+
+// What the compiler says about an access whose address its type does not allow: the place in the source, the type, and
+// log2 of its alignment.
+struct Misaligned {
+    const char* file;
+    uint32_t line, column;
+    const void* type;
+    unsigned char log_alignment;
+};
+void __ubsan_handle_type_mismatch_v1(const Misaligned* access, uintptr_t address) {
+    const size_t alignment = size_t(1) << access->log_alignment;
+    if (simulator::grid != nullptr)
+        simulator::grid->fail("misaligned access at an address that is %zu modulo %zu, in %s, line %u",
+                              size_t(address % alignment), alignment, access->file, access->line);
+}
 }
