@@ -91,7 +91,8 @@ class Operator(Monoid):
         combine: a CUDA C++ expression in `earlier` and `later`, or the body of a function if it contains the word
             `return`. Scans keep the order of operands, so it need not commute. Scans do not check that it is
             associative; `check` does. The types have NumPy's names, `int32 matched = ...`. It is compiled without fused
-            multiply-adds: write `fmaf` where you want one.
+            multiply-adds: write `fmaf` where you want one. It must return for all values: scans may also combine values
+            that are in no array, and drop the result.
         identity: the value that changes no other value. Masked elements count as the identity, and an exclusive scan
             starts with it. A number that the scan's dtype can hold; with `state` a tuple of numbers, one per field, or
             a dict by field.
