@@ -66,6 +66,7 @@ struct PanelShare {
         return column < last ? column : last;
     }
     CUSCAN_DEVICE bool exists(int slot) const { return column_of(slot) < width(); }
+    // Whether a slot holds elements of its column, or of the last one.
     CUSCAN_DEVICE bool has_elements(int slot) const { return exists(kIsShort ? 0 : slot); }
     // The scan position of the first step.
     CUSCAN_DEVICE int64 first() const { return place.position + row * kLong; }

@@ -184,7 +184,7 @@ class Schedule(ctypes.Structure):
 class DeviceCode:
     """A copy of the device headers on the simulated target, and the kernels compiled from it.
 
-    `watched`: plain accesses are reported to the simulator, which makes stores visible late, and so are misaligned ones
+    `watched`: the simulator sees plain accesses; it makes stores visible late, and misaligned accesses fail
     (runtime.hpp).
     """
 

@@ -42,7 +42,8 @@ struct Panels {
     static constexpr int kUnitRows = PanelTile<Config>::kUnitRows;
     static constexpr int kMany = Config::kMany < kUnitRows ? Config::kMany : kUnitRows;
     static constexpr int kLanes = kUnitRows / kMany;  // lanes that combine the totals of a unit
-    static constexpr int kFewRows = 10;  // rows of threads of a whole axis, up to which a thread scans a column's
+    // Up to so many rows of threads of a whole axis, one thread scans the totals of a column.
+    static constexpr int kFewRows = 10;
     static constexpr bool kChain = Config::kKept || Config::kGrid;  // tiles may precede a tile
     // Whether threads test once whether their share is whole: branches around each slot would keep many slots of few
     // steps apart.
