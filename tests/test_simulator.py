@@ -146,12 +146,14 @@ ANYWHERE = covering(
 
 @pytest.mark.parametrize(("view", "shape", "dtype", "reverse"), ANYWHERE)
 def test_no_access_is_misaligned(view: str, shape: tuple[Any, int], dtype: str, reverse: bool) -> None:
-    """Values, a mask and results that begin anywhere."""
+    """Values and a mask that begin anywhere; results that are dense, and that begin anywhere."""
     sizes, axis = shape
-    value = VIEWS[view](np.arange(math.prod(sizes)).astype(dtype).reshape(sizes))
-    mask = VIEWS[view](np.arange(math.prod(sizes)).reshape(sizes) % 3 > 0)
-    simulation = prepare(value, axis=axis, dtype=dtype, mask=mask, reverse=reverse, target=Target(90, 2))
-    assert_same(simulation.run(code=WATCHED), cuscan.scan(value, axis=axis, dtype=dtype, mask=mask, reverse=reverse))
+    numbers = np.arange(math.prod(sizes)).reshape(sizes)
+    value, mask = VIEWS[view](numbers.astype(dtype)), VIEWS[view](numbers % 3 > 0)
+    expected = cuscan.scan(value, axis=axis, dtype=dtype, mask=mask, reverse=reverse)
+    for out in (None, VIEWS[view](np.zeros(sizes, dtype))):
+        simulation = prepare(value, axis=axis, dtype=dtype, mask=mask, reverse=reverse, out=out, target=Target(90, 2))
+        assert_same(simulation.run(code=WATCHED), expected)
 
 
 # ---- launches that overlap -----------------------------------------------------------------------

@@ -464,7 +464,7 @@ private:
             const int pitch = int(tile.geometry.tile[kArray].pitch[kStep]);
             char* at = places.at(k).of_pack[slot / kPack] + begin * pitch;
             if constexpr (kWhole) {
-                // Otherwise the compiler would compute them behind the test, one slot after the other.
+                // Otherwise the compiler would compute the results behind the test, one slot after the other.
                 CUSCAN_UNROLL
                 for (int s = 0; s < kSteps; ++s) target::settle(steps[s]);
                 if (exists(slot))

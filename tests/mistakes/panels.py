@@ -371,7 +371,7 @@ PLACES = (
         "if (from + i + 1 >= rows) return;",
     ),
     Mistake(
-        "rows-of-some-alone",
+        "blocks-counted-anew-in-each-part",
         Kind.LOST,
         "panels-few-rows",
         KERNEL,
@@ -379,7 +379,7 @@ PLACES = (
         "above.before(i, false",
     ),
     Mistake(
-        "rows-above-the-first-one",
+        "the-first-rows-read-again",
         Kind.PLACE,
         "panels-few-rows",
         KERNEL,

@@ -695,8 +695,7 @@ void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}
 
-// What the compiler says about an access whose address its type does not allow: the place in the source, the type, and
-// log2 of its alignment.
+// A misaligned access: its place in the source, its type, and log2 of the type's alignment.
 struct Misaligned {
     const char* file;
     uint32_t line, column;

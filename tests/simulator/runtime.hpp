@@ -15,7 +15,7 @@
 // reach other threads late and in any order: threads of the same block see them once the storing thread arrives at a
 // barrier; other blocks see them once a thread of the block fences, or when the launch ends, some time after its last
 // block has returned. Until then the bytes are swapped with the old ones whenever another thread runs. Loads are never
-// early. With -fsanitize=alignment they report accesses that the type does not align: a GPU stops there.
+// early. With -fsanitize=alignment they also report misaligned accesses, which a GPU refuses.
 #pragma once
 #include <setjmp.h>
 

@@ -199,8 +199,8 @@ struct Panels {
             visit(stack, number, index < exist && lane == 0);
         }
     }
-    // Called by all workers of a block that has a panel of its own, unless it has two rows of threads: replaces the
-    // totals of a tile's rows by what precedes them in their units, and computes what precedes each unit.
+    // Called by all workers of a block that has a panel of its own, unless has_two_rows(): replaces the totals of a
+    // tile's rows of threads by what precedes them in their units, and computes what precedes each unit.
     CUSCAN_DEVICE void scan_rows(const Turn& now, const Place& place) {
         if (!kChain && (kUnitRows <= kFewRows || rows <= kFewRows))  // a whole axis is at most a unit
             each_column(place.width(), [&](int column) { scan_column(column); });
