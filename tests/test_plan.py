@@ -1131,10 +1131,33 @@ def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():
         (65536, 256): (2, 4, 2, 0),  # eight strips
         (8192, 64): (1, 4, 1, 0),
     }
-    many = planned(
-        view((2**20, 32), "uint8"), axis=0, dtype="uint8", return_carry=True
-    )  # many blocks share many columns
-    assert dict(many.config.constants)["Ahead"] == 1
+
+
+def test_blocks_load_as_many_bytes_ahead_however_narrow_the_values_of_a_strip_are():
+    found = {}
+    for dtype, result in [("float32", "float32"), ("int32", "int64"), ("uint8", "uint64"), ("bool", "int32")]:
+        made = planned(view((2**18, 640), dtype), axis=0, dtype=result)
+        assert made.config.family == "strips"
+        found[dtype, result] = constants(made, "Rows", "Columns", "Ahead", "Stages")
+    assert found == {
+        ("float32", "float32"): (256, 32, 2, 6),
+        ("int32", "int64"): (128, 32, 3, 8),  # 48 KiB
+        ("uint8", "uint64"): (128, 32, 7, 8),  # 28 KiB: no more stages
+        ("bool", "int32"): (256, 32, 6, 8),
+    }
+
+
+@pytest.mark.parametrize("number", range(1, 33))
+def test_blocks_of_strips_load_fewer_tiles_ahead_than_they_have_stages(number):
+    """Otherwise a block would wait for a stage that it fills itself."""
+    results = ("uint8", "uint8"), ("uint8", "uint64"), ("float32", "float32"), ("complex64", "complex64")
+    for kib, (dtype, result) in itertools.product((48, 64, 100, 228), results):
+        target = Target(90, 132, shared_bytes=kib * 1024)
+        for columns in (number, 64 + number):
+            made = planned(view((19, 50001, columns), dtype), axis=1, dtype=result, target=target)
+            if made.config.family == "strips":
+                ahead, stages = constants(made, "Ahead", "Stages")
+                assert 1 <= ahead < stages
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "float64", "complex128"])

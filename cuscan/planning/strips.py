@@ -56,7 +56,9 @@ BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several 
 # wider, have fewer such lines.
 CACHED_BYTES = 112 << 20
 BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one waits for its prefix, the next one loads
-AHEAD = 2  # most tiles that a block loads ahead where blocks share strips; one if many blocks share many columns
+# Most tiles that a block loads ahead where blocks share strips: so many (one if many blocks share many columns), or as
+# many as have these bytes of values.
+AHEAD, AHEAD_BYTES = 2, 48 << 10
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
@@ -271,9 +273,10 @@ def _make(
     taken = 1 if own else (BATCH if strips * tiles >= least * parts * slots else 1) * parts
     across = ALONG not in accesses[len(request.values) : len(request.kind.sizes)]
     in_bulk = flat and aligned == VECTOR_BYTES and across and strips * tiles >= BULK_TILES * slots
-    ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
     back = flat and goes_back(layout, len(request.kind.sizes))
     staged, lying = _staged(request.kind, accesses), _lying(request.kind, accesses)
+    ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
+    ahead = max(ahead, AHEAD_BYTES // (rows * columns * max(sum(staged), 1)))
     along_back = min(map(operator.mul, layout.axis.strides, [access is ALONG for access in accesses])) < 0
     how = ahead, own, alike, flat, in_bulk, back, lying, _aligned_along(layout, column, batch, accesses), along_back
     made = _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, *how)
@@ -394,7 +397,7 @@ def _block(
         "Looks": of_lane,
         "Batch": taken,
         "Stages": stages,
-        "Ahead": ahead,
+        "Ahead": min(ahead, stages - 1),
         "InPlace": int(in_place),
         "BulkStores": int(in_bulk),
         "Holds": int(not own and has_registers and (columns <= FEW_COLUMNS or not in_bulk)),
