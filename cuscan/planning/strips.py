@@ -56,8 +56,8 @@ BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several 
 # wider, have fewer such lines.
 CACHED_BYTES = 112 << 20
 BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one waits for its prefix, the next one loads
-# Most tiles that a block loads ahead where blocks share strips: so many (one if many blocks share many columns), or as
-# many as have these bytes of values.
+# Most tiles that a block loads ahead where blocks share strips: so many (one if many blocks share many columns), or, if
+# that is more, as many as hold these bytes of values. There is always a stage more.
 AHEAD, AHEAD_BYTES = 2, 48 << 10
 HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
