@@ -1124,7 +1124,7 @@ def test_blocks_take_two_tiles_of_a_strip_at_a_time_where_there_are_enough():
         found[shape] = tuple(made[name] for name in ("Batch", "LookBackWarps", "Ahead", "BulkStores"))
     assert found == {
         (2**20, 2): (1, 8, 2, 0),  # 256 tiles
-        (2**20, 3): (2, 8, 2, 0),
+        (2**20, 3): (2, 4, 2, 0),  # two walks
         (2**20, 8): (2, 8, 2, 1),
         (2**26, 2): (2, 8, 2, 1),
         (2**20, 160): (2, 4, 2, 0),  # five strips
@@ -1142,22 +1142,41 @@ def test_blocks_load_as_many_bytes_ahead_however_narrow_the_values_of_a_strip_ar
     assert found == {
         ("float32", "float32"): (256, 32, 2, 6),
         ("int32", "int64"): (128, 32, 3, 8),  # 48 KiB
-        ("uint8", "uint64"): (128, 32, 7, 8),  # 28 KiB: no more stages
-        ("bool", "int32"): (256, 32, 6, 8),
+        ("uint8", "uint64"): (128, 32, 12, 16),
+        ("bool", "int32"): (256, 32, 6, 16),
+    }
+
+
+def test_walks_take_turns_where_tiles_are_small():
+    found = {}
+    for shape, dtype in [
+        ((2**24, 8), "float32"),
+        ((2**24, 8), "bfloat16"),
+        ((2**24, 5), "uint8"),
+        ((2**17, 5), "uint8"),
+    ]:
+        made = planned(view(shape, dtype), axis=0, dtype=dtype)
+        assert made.config.family == "strips" and made.config.grid
+        found[shape, dtype] = constants(made, "Batch", "Stages", "Walks", "LookBackWarps")
+    assert found == {
+        ((2**24, 8), "float32"): (2, 6, 1, 8),
+        ((2**24, 8), "bfloat16"): (2, 11, 2, 4),
+        ((2**24, 5), "uint8"): (2, 16, 4, 2),
+        ((2**17, 5), "uint8"): (1, 8, 1, 8),  # a tile for each block
     }
 
 
 @pytest.mark.parametrize("number", range(1, 33))
 def test_blocks_of_strips_load_fewer_tiles_ahead_than_they_have_stages(number):
-    """Otherwise a block would wait for a stage that it fills itself."""
+    """Otherwise a block would wait for a stage that it fills itself. Each walk has the stages of a batch."""
     results = ("uint8", "uint8"), ("uint8", "uint64"), ("float32", "float32"), ("complex64", "complex64")
     for kib, (dtype, result) in itertools.product((48, 64, 100, 228), results):
         target = Target(90, 132, shared_bytes=kib * 1024)
         for columns in (number, 64 + number):
             made = planned(view((19, 50001, columns), dtype), axis=1, dtype=result, target=target)
             if made.config.family == "strips":
-                ahead, stages = constants(made, "Ahead", "Stages")
-                assert 1 <= ahead < stages
+                ahead, stages, batch, walks = constants(made, "Ahead", "Stages", "Batch", "Walks")
+                assert 1 <= ahead < stages and (batch * walks <= stages or not made.config.grid)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "float64", "complex128"])
@@ -1284,7 +1303,7 @@ def test_looks_that_travel_together_are_as_many_as_there_are_registers():
         "large spans": (4, 4),
         "two scan_warps": (2, 4),
         "another compiler": (4, 4),
-        "wide totals": (4, 2),
+        "wide totals": (2, 4),  # two walks
     }
 
 

@@ -20,6 +20,7 @@ from simulator import (
     Memory,
     Simulation,
     assert_same,
+    most_walks,
     new_workspace,
     prepare,
     small_sections,
@@ -78,6 +79,8 @@ class Chain(NamedTuple):
     span: int  # totals that a walk looks at together
     levels: tuple[int, ...]  # how many totals are published at each of them, in a strip
     sections: bool = False  # of 64 units
+    walks: int = 1  # that take turns in a block
+    dtype: str = "float32"
 
 
 CHAINS = {
@@ -90,21 +93,28 @@ CHAINS = {
     "sections": Chain((100 * 512 + 7, 24), 20, 0, "add", 4, (101, 25, 6, 3), sections=True),
     "sections-abreast": Chain((2, 70 * 512, 24), 20, 1, LINEAR_RECURRENCE, 4, (70, 17, 4, 2), sections=True),
     "sections-without-nodes": Chain((100 * 512 + 7, 12), 12, 0, "add", 64, (51,), sections=True),
+    "walks": Chain((40 * 512 + 7, 24), 20, 0, "add", 2, (41, 20, 10, 5, 2, 1, *6 * (0,)), walks=2),
+    "walks-abreast": Chain((2, 37 * 1024, 5), 5, 1, "add", 8, (19, 2, 0, 0), walks=4, dtype="float16"),
+    "walks-of-a-batch-or-two": Chain((14 * 1024 + 8, 5), 5, 0, "add", 8, (8, 1, 0, 0), walks=4, dtype="float16"),
 }
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("name", often(CHAINS, "sums", "wide-carries", "real-tuning", "sections"))
+@pytest.mark.parametrize(
+    "name",
+    often(CHAINS, "sums", "wide-carries", "real-tuning", "sections", "walks-abreast", "walks-of-a-batch-or-two"),
+)
 def test_totals_of_batches_of_nodes_and_of_sections(name: str, reverse: bool) -> None:
     """A walk goes down the levels of totals, with the initial value or earlier sections before it."""
     chain = CHAINS[name]
     rng, initial = np.random.default_rng(3), 0.5 if reverse else None
-    value = rng.standard_normal(chain.shape).astype(np.float32)[..., : chain.columns]
+    value = (9 * rng.standard_normal(chain.shape)).astype(chain.dtype)[..., : chain.columns]
     values: Any = value
     if chain.op == LINEAR_RECURRENCE:
         values = rng.uniform(0.9, 1, chain.shape).astype(np.float32)[..., : chain.columns], value
     with (
-        small_spans() if chain.span == 4 else contextlib.nullcontext(),
+        most_walks(chain.walks),
+        small_spans() if chain.span < 16 else contextlib.nullcontext(),
         small_sections() if chain.sections else contextlib.nullcontext(CODE) as code,
     ):
         simulation = prepare(
@@ -112,6 +122,7 @@ def test_totals_of_batches_of_nodes_and_of_sections(name: str, reverse: bool) ->
         )
         constants = dict(simulation.plan.config.constants)
         assert simulation.plan.config.family == "strips" and constants["ScanWarps"] == 1
+        assert constants["Walks"] == chain.walks
         assert span_of_walk(chain.columns, constants["LookBackWarps"], constants["Looks"]) == chain.span
         rows = constants["Rows"] * constants["Batch"]
         assert totals_of_walk(-(-chain.shape[chain.axis] // rows), chain.span, rows // 256) == chain.levels

@@ -43,6 +43,8 @@ MOST_WARPS = 24  # most warps of a block if several look-back warps serve a colu
 MOST_PARTS = 4  # most tiles of a unit where blocks share strips
 MOST_UNITS = 16  # most units of a tile
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
+WALKS = 4  # most walks of a block (batches.cuh): they take turns, as one takes longer than a small tile
+WALK_STAGES = 16  # most stages of a block with several walks
 PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory
 REDUCE_WARPS = 4  # reduce warps where blocks share strips
 FEW_REDUCE_WARPS = 2  # the same where several warps load and carries are wide, so that each warp has enough registers
@@ -371,12 +373,15 @@ def _block(
     stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, boundary)
     separate = 0 if in_place else _bytes_of(results, rows, columns, unit, of_results, aligned_along, WARPS // abreast)
     rest = _REST + 2 * boundary + exchange + chain + separate
-    stages = min((room - rest) // stage, STRIP_STAGES)
+    stages = (room - rest) // stage
     if stages < (2 if own else max(taken, 3)):
         return None
+    few = taken * rows <= max(rows, COLUMNS.unit)  # tiles: each block has a unit or two
+    walks = 1 if few else _walks(min(stages, WALK_STAGES), taken, look_back_warps)
+    stages, look_back_warps = min(stages, WALK_STAGES if walks > 1 else STRIP_STAGES), look_back_warps // walks
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
-    warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
+    warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + walks * look_back_warps)
     batch_units = max(taken * rows // COLUMNS.unit, 1)
     of_lane = looks_of_walk(columns // scan_warps, look_back_warps, looks, carry, warps, batch_units)
     constants = {
@@ -393,6 +398,7 @@ def _block(
         "ReduceWarps": reduce_warps,
         "Producers": producers,
         "ScanWarps": scan_warps,
+        "Walks": walks,
         "LookBackWarps": look_back_warps,
         "Looks": of_lane,
         "Batch": taken,
@@ -406,6 +412,17 @@ def _block(
         "AlongBack": int(along_back),
     }
     return constants, warps * LANES, stages * stage + rest
+
+
+def _walks(stages: int, taken: int, warps: int) -> int:
+    """Return how many walks, which share `warps` look-back warps for a column, take turns in a block.
+
+    Each has a batch of `taken` tiles; there are stages for two batches more, which load or leave meanwhile.
+    """
+    walks = 1
+    while 2 * walks <= min(WALKS, warps) and (2 * walks + BATCHES_IN_STAGES) * taken <= stages:
+        walks *= 2
+    return walks
 
 
 def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from draws import draws, steps
 from feature_cases import Case
-from simulator import DeviceCode, small_sections, small_spans
+from simulator import DeviceCode, most_walks, small_sections, small_spans
 from turned_cases import CASES as TURNED
 
 from cuscan.operators import LINEAR_RECURRENCE
@@ -34,21 +34,27 @@ CALLS = (
 
 def check_spans(code: DeviceCode) -> None:
     """Check a chain of several spans of spans."""
-    with small_spans():
+    with most_walks(1), small_spans():
         call = {"include_initial": True}  # otherwise these are whole rows
         Case("spans", "add", (40 * 512 + 7, 17), 0, units=None, seeds=3, initial=1.5, call=call).check(code)
 
 
 def check_sections(code: DeviceCode) -> None:
     """Check a chain of three sections, whose highest nodes are fewer than a span."""
-    with small_spans(1), small_sections(code, units=128) as small:
+    with most_walks(1), small_spans(1), small_sections(code, units=128) as small:
         Case("sections", "add", (140 * 512 + 7, 12), 0, units=None, seeds=2, initial=1.5).check(small)
 
 
 def check_passes(code: DeviceCode) -> None:
     """Check a chain of three sections without nodes."""
-    with small_sections(code) as small:
+    with most_walks(1), small_sections(code) as small:
         Case("passes", "add", (100 * 512 + 7, 12), 0, units=None, seeds=2, initial=1.5).check(small)
+
+
+def check_walks(code: DeviceCode) -> None:
+    """Check blocks of some six batches each, and four walks of two warps."""
+    with small_spans(8):
+        Case("walks", "add", (24 * 1024, 5), 0, 2, draw=draws("float16"), units=None, seeds=4, initial=1.5).check(code)
 
 
 KERNEL, TILE, ROWS, BATCHES = "kernels/strips.cuh", "strip_tile.cuh", "tile_rows.cuh", "batches.cuh"
@@ -274,11 +280,33 @@ MISTAKES = (
         "kHasInitial || node_of(batch, level + 1) > 0, before",
         "false, before",
     ),
+    Mistake("one-walk-ends-alone", Kind.WAIT, "strips-walks", KERNEL, "walk < kWalks; ++walk", "false; ++walk"),
+    Mistake("every-walk-takes-every-batch", Kind.WAIT, "strips-walks", KERNEL, "k += kWalks * kBatch", "k += kBatch"),
+    Mistake(
+        "one-exchange-for-all-walks", Kind.LOST, "strips-walks", KERNEL, "exchange[barrier]", "exchange[scan_warp]"
+    ),
+    Mistake(
+        "walks-meet-each-other",
+        Kind.LOST,
+        "strips-walks",
+        KERNEL,
+        "look_back_warp, kLookingBack + barrier",
+        "look_back_warp, kLookingBack",
+    ),
+    Mistake(
+        "a-walk-ends-in-a-stage-in-use",
+        Kind.WAIT,
+        "strips-walks",
+        KERNEL,
+        "Stage& stage = free_stage(k);\n        stage.turn",
+        "Stage& stage = this->stage(k);\n        stage.turn",
+    ),
 )
 
 CASES = {case.name: replace(case, seeds=3).check for case in CALLS} | {
     "strips-spans-of-spans": check_spans,
     "strips-sections": check_sections,
     "strips-passes": check_passes,
+    "strips-walks": check_walks,
 }
 CASES |= {case.name: case.check for case in TURNED}

@@ -676,6 +676,17 @@ def small_spans(most_warps: int = 4) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def most_walks(number: int) -> Iterator[None]:
+    """At most so many walks take turns in a block of strips."""
+    with mock.patch.object(strips, "WALKS", number):
+        strips._block.cache_clear()
+        try:
+            yield
+        finally:
+            strips._block.cache_clear()
+
+
+@contextlib.contextmanager
 def small_sections(code: DeviceCode = CODE, units: int = 64) -> Iterator[DeviceCode]:
     """Sections of columns of so few units, on the GPU and on the CPU; yields the device code."""
     places = ("planning.walks", "backends.lines", "backends.tree")

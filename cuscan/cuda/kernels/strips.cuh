@@ -15,7 +15,8 @@
 // tile, a tile, or several tiles. Where blocks share strips, three kinds of warps take the place of a scan warp:
 //
 // * a scan warp folds the totals of runs, and publishes the total of a batch;
-// * look-back warps compute what precedes the batch, the last part of it once all of the batch is there;
+// * look-back warps compute what precedes the batch, the last part of it once all of the batch is there; kWalks walks,
+//   each of kLookBackWarps warps for a column, take turns;
 // * a spreader computes what precedes the units.
 #pragma once
 #include "../batches.cuh"
@@ -43,7 +44,7 @@ struct StripsShared {
     };
     Stage stages[Config::kStages];
     uint32 epoch;  // epoch of the launch, where blocks share strips
-    typename Walk::Exchange exchange[kGrid ? Config::kScanWarps : 1];
+    typename Walk::Exchange exchange[kGrid ? Config::kScanWarps * Config::kWalks : 1];
     // One per column, where a block has strips of its own, and one for lanes without a column.
     using Chain = SectionCarry<Carry, typename Tile::CarryOp, 1, Config::kHasInitial>;
     typename Chain::Sections sections[kGrid ? 1 : Config::kColumns + 1];
@@ -65,17 +66,20 @@ struct Strips {
     static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps; there are kWarps store warps
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
     static constexpr uint32 kBatch = Config::kBatch;
-    // Where blocks share strips, there are as many spreaders, and kLookBackWarps look-back warps for each scan warp.
+    // Where blocks share strips, there are as many spreaders, and kWalks times kLookBackWarps look-back warps for each
+    // scan warp.
     static constexpr int kScanWarps = Config::kScanWarps;
     static constexpr int kLookBackWarps = Config::kLookBackWarps;
+    static constexpr int kWalks = Config::kWalks;
     static constexpr int kSlice = Layout::kSlice;
     // Numbers of named barriers: the producers' own, where all warps meet at the start; the first one of the look-back
     // warps.
     static constexpr int kLoading = 1, kLookingBack = 2;
-    static_assert(kLookingBack + kScanWarps <= 16, "");
-    static_assert(kBatch <= kStages, "the last step of a walk waits for a whole batch");
+    static_assert(kLookingBack + kScanWarps * kWalks <= 16, "");
+    static_assert(kBatch * kWalks <= kStages, "the last step of a walk waits for a whole batch");
     static constexpr int kThreads =
-        (kProducers + kReduceWarps + kWarps + kScanWarps * (Config::kGrid ? 2 + kLookBackWarps : 1)) * target::kWarp;
+        (kProducers + kReduceWarps + kWarps + kScanWarps * (Config::kGrid ? 2 + kWalks * kLookBackWarps : 1)) *
+        target::kWarp;
 
     StripsShared<Config>& shared;
     const Row<Config>& origin;
@@ -158,8 +162,7 @@ struct Strips {
         }
         target::barrier_sync<1>(kThreads);
         for (uint32 k = 0, part = 0;; ++k, ++part) {
-            Stage& stage = this->stage(k);
-            if (k >= kStages) stage.free.wait(phase(k) - 1);
+            Stage& stage = free_stage(k);
             Turn now;
             if constexpr (Config::kGrid) {
                 if (thread == 0) {
@@ -180,12 +183,26 @@ struct Strips {
             else if (thread == 0)
                 stage.arrived.arrive();
             stage.arrived.arrive_loaded();
-            if (!now.exists) break;
+            if (now.exists) continue;
+            for (int walk = 1; Config::kGrid && thread == 0 && walk < kWalks; ++walk) end_walk(k + walk * kBatch);
+            break;
         }
         if constexpr (Config::kGrid)
             workspace->allow_next_kernel(shared.epoch);
         else
             target::allow_next_kernel();
+    }
+
+    CUSCAN_DEVICE Stage& free_stage(uint32 k) {
+        Stage& stage = this->stage(k);
+        if (k >= kStages) stage.free.wait(phase(k) - 1);
+        return stage;
+    }
+    // A walk ends where its next batch would begin: with tile k of the block.
+    CUSCAN_DEVICE void end_walk(uint32 k) {
+        Stage& stage = free_stage(k);
+        stage.turn.exists = false;
+        stage.known.arrive();
     }
 
     CUSCAN_DEVICE void run_reduce(int warp) {
@@ -342,11 +359,13 @@ struct Strips {
             stage.summed.arrive();
         }
     }
-    CUSCAN_DEVICE void run_look_back(int scan_warp, int look_back_warp) {
-        typename StripsShared<Config>::Walk walk(shared.exchange[scan_warp], look_back_warp, kLookingBack + scan_warp);
+    // Walks take turns: each handles every kWalks-th batch of the block.
+    CUSCAN_DEVICE void run_look_back(int scan_warp, int number, int look_back_warp) {
+        const int barrier = number * kScanWarps + scan_warp;
+        typename StripsShared<Config>::Walk walk(shared.exchange[barrier], look_back_warp, kLookingBack + barrier);
         const int column = scan_warp * kSlice + walk.column();
         uint64 strip = ~uint64(0);
-        for (uint32 k = 0;;) {
+        for (uint32 k = number * kBatch;; k += kWalks * kBatch) {
             Stage& first = stage(k);
             first.known.wait(phase(k));
             const Turn now = first.turn;
@@ -357,7 +376,7 @@ struct Strips {
             const auto found = walk.prefix(table(), batches(), chain(now, column), now.unit / kBatch,
                                            [&] { stage(end - 1).summed.wait(phase(end - 1)); });
             if (found.here) first.prefix[column] = found.carry;
-            for (; k < end; ++k) stage(k).sought.arrive();
+            for (uint32 i = k; i < end; ++i) stage(i).sought.arrive();
         }
     }
     CUSCAN_DEVICE void run_spreader(int scan_warp) {
@@ -465,7 +484,8 @@ CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typena
         else if ((warp -= Kernel::kScanWarps) < Kernel::kScanWarps)
             kernel.run_spreader(warp);
         else if ((warp -= Kernel::kScanWarps) >= 0)
-            kernel.run_look_back(warp % Kernel::kScanWarps, warp / Kernel::kScanWarps);
+            kernel.run_look_back(warp % Kernel::kScanWarps, warp / Kernel::kScanWarps % Kernel::kWalks,
+                                 warp / (Kernel::kScanWarps * Kernel::kWalks));
     }
     if constexpr (Config::kGrid) workspace->leave(kernel.shared.epoch, geometry.workspace_words);
 }
