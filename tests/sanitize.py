@@ -53,7 +53,12 @@ Case = tuple[str, Callable[[], object]]
 
 UNMASKED = ("strips", "whole_rows")  # panels take scans with a mask or a feature
 # Beginnings of names. Panels take masked cases of shared strips.
-STORED_IN_BULK = ("panels", "whole_rows", "strips-shared", "strips, a chain of 1600 units of 15 columns")
+STORED_IN_BULK = (
+    "panels",
+    "whole_rows",
+    "strips-shared",
+    *(f"strips, a chain of {n} units" for n in (1600, 2200, 3200)),
+)
 
 
 def scan(
@@ -89,6 +94,8 @@ def long_chains() -> Iterator[Case]:
         ("strips", 2, 40, "complex128"),
         ("strips", 15, 40, "float32"),
         ("strips", 15, 1600, "float32"),
+        ("strips", 5, 3200, "float16"),  # four walks of two warps, and of one
+        ("strips", 14, 2200, "float16"),
         ("strips", 32, 30, "complex128"),
         ("whole_rows", 16, 300, "float32"),
         ("whole_rows", 33, 40, "float32"),

@@ -206,6 +206,17 @@ def test_chains_of_sections(name, call):
     check(name, numbers((1030 * COLUMNS.unit + 3, 2)), axis=0, **call)
 
 
+@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize("call", [{}, {"reverse": True, "exclusive": True, "initial": 0.7}], ids=["plain", "flags"])
+@pytest.mark.parametrize("columns", [5, 14])
+def test_walks_of_strips_take_turns(name, columns, call):
+    value = numbers((2200 * COLUMNS.unit + 8, columns), "float16")
+    constants = dict(config_of(value, axis=0, **call).constants)
+    assert (constants["Walks"], constants["LookBackWarps"]) == (4, 2 if columns == 5 else 1)
+    for _ in range(3):
+        check(name, value, axis=0, **call)
+
+
 @both_libraries
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 5)])
 def test_empty_arrays(name, shape):

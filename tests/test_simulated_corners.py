@@ -95,14 +95,14 @@ CHAINS = {
     "sections-without-nodes": Chain((100 * 512 + 7, 12), 12, 0, "add", 64, (51,), sections=True),
     "walks": Chain((40 * 512 + 7, 24), 20, 0, "add", 2, (41, 20, 10, 5, 2, 1, *6 * (0,)), walks=2),
     "walks-abreast": Chain((2, 37 * 1024, 5), 5, 1, "add", 8, (19, 2, 0, 0), walks=4, dtype="float16"),
-    "walks-of-a-batch-or-two": Chain((14 * 1024 + 8, 5), 5, 0, "add", 8, (8, 1, 0, 0), walks=4, dtype="float16"),
+    "walks-of-few-batches": Chain((32 * 1024 + 8, 5), 5, 0, "add", 8, (17, 2, 0, 0), walks=4, dtype="float16"),
 }
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(
     "name",
-    often(CHAINS, "sums", "wide-carries", "real-tuning", "sections", "walks-abreast", "walks-of-a-batch-or-two"),
+    often(CHAINS, "sums", "wide-carries", "real-tuning", "sections", "walks-abreast", "walks-of-few-batches"),
 )
 def test_totals_of_batches_of_nodes_and_of_sections(name: str, reverse: bool) -> None:
     """A walk goes down the levels of totals, with the initial value or earlier sections before it."""
@@ -130,6 +130,15 @@ def test_totals_of_batches_of_nodes_and_of_sections(name: str, reverse: bool) ->
         for seed in (1, 2):
             for result, wanted in zip(simulation.run_all(seed, code=code), expected, strict=True):
                 assert_same(result, wanted)
+
+
+def test_walks_of_units_of_two_tiles() -> None:
+    value = np.random.default_rng(0).integers(0, 256, (30 * 256 + 7, 48), dtype=np.uint8)
+    simulation = prepare(value, "add", axis=0, target=Target(90, 4, cluster=0))
+    constants = dict(simulation.plan.config.constants)
+    assert (constants["Rows"], constants["Batch"], constants["Walks"]) == (128, 4, 2)
+    for seed in (1, 2):
+        assert_same(simulation.run(seed), np.cumsum(value, 0, dtype=np.uint64))
 
 
 STILL: dict[str, tuple[tuple[int, ...], int, int]] = {

@@ -31,9 +31,10 @@ from cuscan.planning.tuning import (
     STRIP_STAGES,
     STRIP_TILE_BYTES,
     VECTOR_BYTES,
+    WALK_STAGES,
     idles,
 )
-from cuscan.planning.walks import FEW_COLUMNS, looks_of_walk, span_of_walk, totals_of_walk, warps_of_walk
+from cuscan.planning.walks import FEW_COLUMNS, look_back_warps_of, looks_of_walk, span_of_walk, totals_of_walk, walks_of
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
@@ -43,8 +44,7 @@ MOST_WARPS = 24  # most warps of a block if several look-back warps serve a colu
 MOST_PARTS = 4  # most tiles of a unit where blocks share strips
 MOST_UNITS = 16  # most units of a tile
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
-WALKS = 4  # most walks of a block (batches.cuh): they take turns, as one takes longer than a small tile
-WALK_STAGES = 16  # most stages of a block with several walks
+WALKS = 4  # most walks of a block, which take turns: a walk takes longer than a small tile
 PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory
 REDUCE_WARPS = 4  # reduce warps where blocks share strips
 FEW_REDUCE_WARPS = 2  # the same where several warps load and carries are wide, so that each warp has enough registers
@@ -281,10 +281,15 @@ def _make(
     ahead = max(ahead, AHEAD_BYTES // (rows * columns * max(sum(staged), 1)))
     along_back = min(map(operator.mul, layout.axis.strides, [access is ALONG for access in accesses])) < 0
     how = ahead, own, alike, flat, in_bulk, back, lying, _aligned_along(layout, column, batch, accesses), along_back
-    made = _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, *how)
+
+    def block_of(taken: int) -> tuple[dict[str, int], int, int] | None:
+        most = WALKS if strips * tiles >= WALKS * taken * slots else 1  # walks: each block has a batch for each
+        return _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, most, *how)
+
+    made = block_of(taken)
     if taken > parts and (made is None or made[0]["Stages"] < BATCHES_IN_STAGES * taken):
         taken = parts
-        made = _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, *how)
+        made = block_of(taken)
     if made is None:
         return None
     batches = 1 if own else -(-tiles // taken)
@@ -315,6 +320,7 @@ def _block(
     aligned: int,
     halo: int,
     taken: int,
+    most_walks: int,
     ahead: int,
     own: bool,
     alike: bool,
@@ -360,7 +366,7 @@ def _block(
     look_back_warps = (
         1
         if own
-        else warps_of_walk(
+        else look_back_warps_of(
             columns, (MOST_WARPS - (1 if together else PRODUCERS) - reduce_warps - WARPS) // scan_warps - 2, carry
         )
     )
@@ -376,14 +382,14 @@ def _block(
     stages = (room - rest) // stage
     if stages < (2 if own else max(taken, 3)):
         return None
-    few = taken * rows <= max(rows, COLUMNS.unit)  # tiles: each block has a unit or two
-    walks = 1 if few else _walks(min(stages, WALK_STAGES), taken, look_back_warps)
-    stages, look_back_warps = min(stages, WALK_STAGES if walks > 1 else STRIP_STAGES), look_back_warps // walks
+    walks = walks_of(min(stages, WALK_STAGES), taken, min(most_walks, look_back_warps))
+    of_walk = look_back_warps // walks
+    stages = min(stages, WALK_STAGES if walks > 1 else STRIP_STAGES)
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
-    warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + walks * look_back_warps)
+    warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
     batch_units = max(taken * rows // COLUMNS.unit, 1)
-    of_lane = looks_of_walk(columns // scan_warps, look_back_warps, looks, carry, warps, batch_units)
+    of_lane = looks_of_walk(columns // scan_warps, of_walk, looks, carry, warps, batch_units)
     constants = {
         "Columns": columns,
         "Halo": halo,
@@ -399,7 +405,7 @@ def _block(
         "Producers": producers,
         "ScanWarps": scan_warps,
         "Walks": walks,
-        "LookBackWarps": look_back_warps,
+        "LookBackWarps": of_walk,
         "Looks": of_lane,
         "Batch": taken,
         "Stages": stages,
@@ -412,17 +418,6 @@ def _block(
         "AlongBack": int(along_back),
     }
     return constants, warps * LANES, stages * stage + rest
-
-
-def _walks(stages: int, taken: int, warps: int) -> int:
-    """Return how many walks, which share `warps` look-back warps for a column, take turns in a block.
-
-    Each has a batch of `taken` tiles; there are stages for two batches more, which load or leave meanwhile.
-    """
-    walks = 1
-    while 2 * walks <= min(WALKS, warps) and (2 * walks + BATCHES_IN_STAGES) * taken <= stages:
-        walks *= 2
-    return walks
 
 
 def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:

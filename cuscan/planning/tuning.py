@@ -10,11 +10,12 @@ LINE_WORDS = LINE_BYTES // 8  # workspace words per line
 STRETCH_BYTES = 32 * 1024
 
 # Strips of columns: widths in bytes of the widest array, the best first; bytes of a tile of that array, and tiles per
-# block in shared memory, at most.
+# block in shared memory, at most; the same where several walks take turns.
 STRIP_BYTES = (256, 128)
 STRIP_BYTES_OF_TWO = (512, 256, 128)  # for several values
 STRIP_TILE_BYTES = 32 * 1024
 STRIP_STAGES = 8
+WALK_STAGES = 16
 
 # Whole rows: columns (a block has two warps per 32 columns), and bytes of a tile, at most.
 WHOLE_COLUMNS = 320

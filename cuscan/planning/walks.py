@@ -1,4 +1,4 @@
-"""Walks along strips that blocks share: how many warps look back at once, and how far (batches.cuh)."""
+"""Walks along strips that blocks share: how many take turns, how many warps look back, and how far (batches.cuh)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,26 @@ LOOK_BACK_WARPS = 8  # most look-back warps for the same columns
 FEW_COLUMNS = 8  # most columns for so many look-back warps; more have half of them, with twice the looks
 LOOKING_WARPS = 20  # most warps of a block in which all looks travel together; in larger blocks half of them do
 SPAN_LOOKS = 4  # least looks of a lane that travel together, where nodes have totals and a section has room for them
+SPARE_BATCHES = 2  # least batches that load, or leave, while each walk has one
 LIGHT_CARRY = 8  # most bytes of a carry for LOOK_BACK_WARPS; with wider ones warps lack registers
 
 
-def warps_of_walk(columns: int, most: int, carry: int) -> int:
-    """Return the number of look-back warps for the same columns: a power of two, at most `most`."""
+def look_back_warps_of(columns: int, most: int, carry: int) -> int:
+    """Return the number of look-back warps for the same columns, of all walks: a power of two, at most `most`."""
     many = columns <= FEW_COLUMNS and carry <= LIGHT_CARRY
     most = max(min(most, LOOK_BACK_WARPS if many else LOOK_BACK_WARPS // 2), 1)
     return 1 << most.bit_length() - 1
+
+
+def walks_of(stages: int, taken: int, most: int) -> int:
+    """Return how many walks take turns in a block with so many stages, at most `most`: a power of two.
+
+    There are stages for a batch of each, of `taken` tiles, and for SPARE_BATCHES more.
+    """
+    walks = 1
+    while 2 * walks <= most and (2 * walks + SPARE_BATCHES) * taken <= stages:
+        walks *= 2
+    return walks
 
 
 def looks_of_walk(columns: int, look_back_warps: int, most: int, carry: int, warps: int, units: int) -> int:

@@ -280,17 +280,15 @@ MISTAKES = (
         "kHasInitial || node_of(batch, level + 1) > 0, before",
         "false, before",
     ),
-    Mistake("one-walk-ends-alone", Kind.WAIT, "strips-walks", KERNEL, "walk < kWalks; ++walk", "false; ++walk"),
+    Mistake("only-one-walk-ends", Kind.WAIT, "strips-walks", KERNEL, "walk < kWalks; ++walk", "false; ++walk"),
     Mistake("every-walk-takes-every-batch", Kind.WAIT, "strips-walks", KERNEL, "k += kWalks * kBatch", "k += kBatch"),
+    Mistake("one-exchange-for-all-walks", Kind.LOST, "strips-walks", KERNEL, "exchange[index]", "exchange[scan_warp]"),
     Mistake(
-        "one-exchange-for-all-walks", Kind.LOST, "strips-walks", KERNEL, "exchange[barrier]", "exchange[scan_warp]"
-    ),
-    Mistake(
-        "walks-meet-each-other",
+        "one-barrier-for-all-walks",
         Kind.LOST,
         "strips-walks",
         KERNEL,
-        "look_back_warp, kLookingBack + barrier",
+        "look_back_warp, kLookingBack + index",
         "look_back_warp, kLookingBack",
     ),
     Mistake(

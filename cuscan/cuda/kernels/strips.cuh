@@ -16,7 +16,7 @@
 //
 // * a scan warp folds the totals of runs, and publishes the total of a batch;
 // * look-back warps compute what precedes the batch, the last part of it once all of the batch is there; kWalks walks,
-//   each of kLookBackWarps warps for a column, take turns;
+//   each of kLookBackWarps warps for the columns of a scan warp, take turns;
 // * a spreader computes what precedes the units.
 #pragma once
 #include "../batches.cuh"
@@ -76,7 +76,7 @@ struct Strips {
     // warps.
     static constexpr int kLoading = 1, kLookingBack = 2;
     static_assert(kLookingBack + kScanWarps * kWalks <= 16, "");
-    static_assert(kBatch * kWalks <= kStages, "the last step of a walk waits for a whole batch");
+    static_assert(kBatch * kWalks <= kStages, "each walk has stages for a batch, all of which its last step awaits");
     static constexpr int kThreads =
         (kProducers + kReduceWarps + kWarps + kScanWarps * (Config::kGrid ? 2 + kWalks * kLookBackWarps : 1)) *
         target::kWarp;
@@ -184,7 +184,8 @@ struct Strips {
                 stage.arrived.arrive();
             stage.arrived.arrive_loaded();
             if (now.exists) continue;
-            for (int walk = 1; Config::kGrid && thread == 0 && walk < kWalks; ++walk) end_walk(k + walk * kBatch);
+            if (thread == 0)
+                for (int walk = 1; walk < kWalks; ++walk) end_walk(k + walk * kBatch);
             break;
         }
         if constexpr (Config::kGrid)
@@ -198,7 +199,8 @@ struct Strips {
         if (k >= kStages) stage.free.wait(phase(k) - 1);
         return stage;
     }
-    // A walk ends where its next batch would begin: with tile k of the block.
+    // A walk ends where its next batch would begin: with tile k of the block. Tile k - kStages is a real one, so its
+    // stage becomes free.
     CUSCAN_DEVICE void end_walk(uint32 k) {
         Stage& stage = free_stage(k);
         stage.turn.exists = false;
@@ -360,12 +362,12 @@ struct Strips {
         }
     }
     // Walks take turns: each handles every kWalks-th batch of the block.
-    CUSCAN_DEVICE void run_look_back(int scan_warp, int number, int look_back_warp) {
-        const int barrier = number * kScanWarps + scan_warp;
-        typename StripsShared<Config>::Walk walk(shared.exchange[barrier], look_back_warp, kLookingBack + barrier);
+    CUSCAN_DEVICE void run_look_back(int scan_warp, int walk_number, int look_back_warp) {
+        const int index = walk_number * kScanWarps + scan_warp;
+        typename StripsShared<Config>::Walk walk(shared.exchange[index], look_back_warp, kLookingBack + index);
         const int column = scan_warp * kSlice + walk.column();
         uint64 strip = ~uint64(0);
-        for (uint32 k = number * kBatch;; k += kWalks * kBatch) {
+        for (uint32 k = walk_number * kBatch;; k += kWalks * kBatch) {
             Stage& first = stage(k);
             first.known.wait(phase(k));
             const Turn now = first.turn;
