@@ -57,7 +57,7 @@ STORED_IN_BULK = (
     "panels",
     "whole_rows",
     "strips-shared",
-    *(f"strips, a chain of {n} units" for n in (1600, 2200, 3200)),
+    *(f"strips, a chain of {n} units" for n in (1600, 2200, 4400)),
 )
 
 
@@ -94,7 +94,7 @@ def long_chains() -> Iterator[Case]:
         ("strips", 2, 40, "complex128"),
         ("strips", 15, 40, "float32"),
         ("strips", 15, 1600, "float32"),
-        ("strips", 5, 3200, "float16"),  # four walks of two warps, and of one
+        ("strips", 5, 4400, "float16"),  # four walks of two warps, and of one
         ("strips", 14, 2200, "float16"),
         ("strips", 32, 30, "complex128"),
         ("whole_rows", 16, 300, "float32"),

@@ -208,11 +208,11 @@ def test_chains_of_sections(name, call):
 
 @pytest.mark.parametrize("name", LIBRARIES)
 @pytest.mark.parametrize("call", [{}, {"reverse": True, "exclusive": True, "initial": 0.7}], ids=["plain", "flags"])
-@pytest.mark.parametrize("columns", [5, 14])
-def test_walks_of_strips_take_turns(name, columns, call):
-    value = numbers((2200 * COLUMNS.unit + 8, columns), "float16")
+@pytest.mark.parametrize(("units", "columns", "warps"), [(4400, 5, 2), (2200, 14, 1)])
+def test_walks_of_strips_take_turns(name, units, columns, warps, call):
+    value = numbers((units * COLUMNS.unit + 8, columns), "float16")
     constants = dict(config_of(value, axis=0, **call).constants)
-    assert (constants["Walks"], constants["LookBackWarps"]) == (4, 2 if columns == 5 else 1)
+    assert (constants["Walks"], constants["LookBackWarps"]) == (4, warps)
     for _ in range(3):
         check(name, value, axis=0, **call)
 
