@@ -108,7 +108,7 @@ def test_totals_of_batches_of_nodes_and_of_sections(name: str, reverse: bool) ->
     """A walk goes down the levels of totals, with the initial value or earlier sections before it."""
     chain = CHAINS[name]
     rng, initial = np.random.default_rng(3), 0.5 if reverse else None
-    value = (9 * rng.standard_normal(chain.shape)).astype(chain.dtype)[..., : chain.columns]
+    value = rng.standard_normal(chain.shape).astype(chain.dtype)[..., : chain.columns]
     values: Any = value
     if chain.op == LINEAR_RECURRENCE:
         values = rng.uniform(0.9, 1, chain.shape).astype(np.float32)[..., : chain.columns], value

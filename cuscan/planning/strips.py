@@ -283,7 +283,7 @@ def _make(
     how = ahead, own, alike, flat, in_bulk, back, lying, _aligned_along(layout, column, batch, accesses), along_back
 
     def block_of(taken: int) -> tuple[dict[str, int], int, int] | None:
-        most = WALKS if strips * tiles >= WALKS * taken * slots else 1  # walks: each block has a batch for each
+        most = WALKS if strips * tiles >= WALKS * taken * slots else 1  # walks, if each has a batch of every block
         return _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, most, *how)
 
     made = block_of(taken)

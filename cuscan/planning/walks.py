@@ -24,7 +24,7 @@ def look_back_warps_of(columns: int, most: int, carry: int) -> int:
 def walks_of(stages: int, taken: int, most: int) -> int:
     """Return how many walks take turns in a block with so many stages, at most `most`: a power of two.
 
-    There are stages for a batch of each, of `taken` tiles, and for SPARE_BATCHES more.
+    Each has the stages of a batch, of `taken` tiles, and SPARE_BATCHES more batches fit beside these.
     """
     walks = 1
     while 2 * walks <= most and (2 * walks + SPARE_BATCHES) * taken <= stages:

@@ -282,10 +282,10 @@ MISTAKES = (
     ),
     Mistake("only-one-walk-ends", Kind.WAIT, "strips-walks", KERNEL, "walk < kWalks; ++walk", "false; ++walk"),
     Mistake("every-walk-takes-every-batch", Kind.WAIT, "strips-walks", KERNEL, "k += kWalks * kBatch", "k += kBatch"),
-    Mistake("one-exchange-for-all-walks", Kind.LOST, "strips-walks", KERNEL, "exchange[index]", "exchange[scan_warp]"),
+    Mistake("one-exchange-for-all-walks", Kind.PLACE, "strips-walks", KERNEL, "exchange[index]", "exchange[scan_warp]"),
     Mistake(
         "one-barrier-for-all-walks",
-        Kind.LOST,
+        Kind.WAIT,
         "strips-walks",
         KERNEL,
         "look_back_warp, kLookingBack + index",

@@ -66,8 +66,7 @@ struct Strips {
     static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps; there are kWarps store warps
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
     static constexpr uint32 kBatch = Config::kBatch;
-    // Where blocks share strips, there are as many spreaders, and kWalks times kLookBackWarps look-back warps for each
-    // scan warp.
+    // Where blocks share strips, each scan warp has a spreader, and kWalks walks of kLookBackWarps look-back warps.
     static constexpr int kScanWarps = Config::kScanWarps;
     static constexpr int kLookBackWarps = Config::kLookBackWarps;
     static constexpr int kWalks = Config::kWalks;
@@ -76,7 +75,7 @@ struct Strips {
     // warps.
     static constexpr int kLoading = 1, kLookingBack = 2;
     static_assert(kLookingBack + kScanWarps * kWalks <= 16, "");
-    static_assert(kBatch * kWalks <= kStages, "each walk has stages for a batch, all of which its last step awaits");
+    static_assert(kBatch * kWalks <= kStages, "a walk has the stages of a batch, as its last step waits for all of it");
     static constexpr int kThreads =
         (kProducers + kReduceWarps + kWarps + kScanWarps * (Config::kGrid ? 2 + kWalks * kLookBackWarps : 1)) *
         target::kWarp;
@@ -199,8 +198,8 @@ struct Strips {
         if (k >= kStages) stage.free.wait(phase(k) - 1);
         return stage;
     }
-    // A walk ends where its next batch would begin: with tile k of the block. Tile k - kStages is a real one, so its
-    // stage becomes free.
+    // A walk ends where its next batch would begin: with tile k of the block. Tile k - kStages, if there is one, has
+    // results, so its stage becomes free.
     CUSCAN_DEVICE void end_walk(uint32 k) {
         Stage& stage = free_stage(k);
         stage.turn.exists = false;
