@@ -10,7 +10,21 @@ from concurrent.futures.process import BrokenProcessPool
 import pytest
 import simulator
 from chains import CHAINS_ALONE
-from mistakes import Kind, Mistake, carries, copies, features, flags, kernels, panels, pieces, starts, strips, words
+from mistakes import (
+    Kind,
+    Mistake,
+    carries,
+    copies,
+    features,
+    flags,
+    gaps,
+    kernels,
+    panels,
+    pieces,
+    starts,
+    strips,
+    words,
+)
 from selection import covering
 from simulator import SimulationError
 
@@ -20,7 +34,7 @@ pytestmark = pytest.mark.skipif(
     not simulator.HAS_COMPILER, reason="g++, which compiles the simulated kernels, is missing"
 )
 
-TABLES = (kernels, panels, pieces, features, carries, copies, flags, starts, strips, words)
+TABLES = (kernels, panels, pieces, features, carries, copies, flags, gaps, starts, strips, words)
 CASES = {name: check for table in TABLES for name, check in table.CASES.items()}
 MISTAKES = [mistake for table in TABLES for mistake in table.MISTAKES]
 

@@ -289,7 +289,7 @@ def test_narrow_rows_of_a_batch_share_a_tile():
 @pytest.mark.parametrize(("around", "outers"), [((9, 4), 288), ((200, 4), 144)])
 def test_batch_rows_of_a_tile_come_from_a_long_axis_if_the_next_one_leaves_threads_idle(around, outers):
     rows, columns = around
-    x = view((290_543, 6, *around), "float64", strides=(60 * rows + 100, 10 * rows, columns + 1, 1))
+    x = view((290_543, 6, *around), "float64", strides=(60 * rows + 100, 10 * rows, columns + 5, 1))
     tile, _, _ = beside(planned(x, axis=1, dtype="float64"))
     assert (tile["columns"], tile["outers"]) == (columns, outers)
 

@@ -70,16 +70,16 @@ struct PanelShare {
     CUSCAN_DEVICE bool has_elements(int slot) const { return exists(kIsShort ? 0 : slot); }
     // The scan position of the first step.
     CUSCAN_DEVICE int64 first() const { return place.position + row * kLong; }
-    // The row of the batch and the column in it, within the tile.
+    // The row of the batch and the column in it, within the tile; the gaps between columns before it.
     struct Within {
-        int outer, column;
+        int outer, column, gaps;
     };
     CUSCAN_DEVICE Within within(int slot) const {
         return place_of(kIsShort ? existing_column_of(slot) : column_of(slot));
     }
     CUSCAN_DEVICE Within place_of(int at) const {
-        const int outer = place.outer_of(at);
-        return {outer, at - outer * place.columns};
+        const int outer = place.outer_of(at), column = at - outer * place.columns;
+        return {outer, column, tile.geometry.gaps_before(column)};
     }
 
     CUSCAN_DEVICE void read(const typename Element::Initial& initial) {
@@ -205,9 +205,11 @@ private:
     template <class Stride>
     struct Strided {
         char* first;
-        Stride step, column, outer;
+        Stride step, column, outer, gap;
 
-        CUSCAN_DEVICE char* of(const Within& at) const { return first + at.outer * outer + at.column * column; }
+        CUSCAN_DEVICE char* of(const Within& at) const {
+            return first + at.outer * outer + at.column * column + at.gaps * gap;
+        }
         // Whether all elements are aligned to so many bytes, if columns are.
         CUSCAN_DEVICE bool is_aligned(int bytes) const {
             return (uint32(reinterpret_cast<uint64>(first)) | uint32(step) | uint32(outer)) % bytes == 0;
@@ -217,13 +219,13 @@ private:
         const PanelArray& of_array = tile.geometry.tile[array];
         const auto& pitch = of_array.pitch;
         return {tile.shared + turn.pieces[array].first + row * int(of_array.thread_row), int(pitch[kStep]),
-                int(pitch[kColumn]), int(pitch[kOuter])};
+                int(pitch[kColumn]), int(pitch[kOuter]), int(tile.geometry.gap(array))};
     }
     CUSCAN_DEVICE Strided<int64> in_memory(int array) const {
         const auto& geometry = tile.geometry;
         const int64 step = geometry.axis.stride[array];
         return {place.first.array[array] + row * kLong * step, step, geometry.column.stride[array],
-                geometry.batch[0].stride[array]};
+                geometry.batch[0].stride[array], geometry.gap(array)};
     }
     struct Nothing {
         CUSCAN_DEVICE void operator()() const {}
@@ -272,7 +274,7 @@ private:
     template <int kTogether>
     CUSCAN_DEVICE void locate(const Strided<int>& array, char* (&at)[kSlots / kTogether]) const {
         const auto existing = [&](int slot) { return existing_column_of(slot, kTogether); };
-        if (place.outers == 1) {
+        if (!Config::kGaps && place.outers == 1) {
             CUSCAN_UNROLL
             for (int i = 0; i < kSlots / kTogether; ++i) at[i] = array.first + existing(i * kTogether) * array.column;
         } else {
@@ -420,9 +422,9 @@ private:
         if (first() > 0) {
             const auto& geometry = tile.geometry;
             const Within at = within(slot);
-            const char* const here = place.first.array[Numbers::kSegments] +
-                                     at.outer * geometry.batch[0].stride[Numbers::kSegments] +
-                                     at.column * geometry.column.stride[Numbers::kSegments];
+            const char* const here =
+                place.first.array[Numbers::kSegments] + at.outer * geometry.batch[0].stride[Numbers::kSegments] +
+                at.column * geometry.column.stride[Numbers::kSegments] + at.gaps * geometry.gap(Numbers::kSegments);
             return *(const Key*)(here + (row * kLong - 1) * geometry.axis.stride[Numbers::kSegments]);
         }
         if constexpr (Element::kCarriesIn)

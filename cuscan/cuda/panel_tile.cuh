@@ -34,9 +34,28 @@ struct PanelArray {
     CUSCAN_DEVICE bool is_packed() const { return (order & kPacked) != 0; }
 };
 
+// The gaps of arrays whose columns lie side by side, but for a gap after every so many of them: planning/gaps.py.
+template <int kArrays>
+struct ColumnGaps {
+    static constexpr int kReciprocalBits = 28;
+
+    int64 every, reciprocal;  // (column * reciprocal) >> kReciprocalBits is column / every
+    int64 bytes[kArrays];     // of a gap, in each array
+
+    CUSCAN_DEVICE int gaps_before(int column) const {
+        return int(uint64(column) * uint64(reciprocal) >> kReciprocalBits);
+    }
+    CUSCAN_DEVICE int64 gap(int array) const { return bytes[array]; }
+};
+template <>
+struct ColumnGaps<0> {
+    static CUSCAN_DEVICE int gaps_before(int) { return 0; }
+    static CUSCAN_DEVICE int64 gap(int) { return 0; }
+};
+
 // planning/panels.py writes these words after those of Geometry.
 template <class Config>
-struct PanelGeometry : Geometry<Config> {
+struct PanelGeometry : Geometry<Config>, ColumnGaps<Config::kGaps ? Arrays<Config>::kCount : 0> {
     int64 columns, outers;  // of a tile: columns of a row of the batch; rows of the batch
     int64 panels, blocks;   // panels across all columns; blocks of rows along the first axis of the batch
     int64 abreast;          // panels side by side that precede those of the next block of rows
@@ -217,9 +236,14 @@ struct PanelTile {
     // The arrays at the beginning of a column of the tile.
     CUSCAN_DEVICE Row<Config> row(const PanelPlace<Config>& place, int column) const {
         Row<Config> here = place.first;
-        const int outer = place.outer_of(column);
+        const int outer = place.outer_of(column), in_row = column - outer * place.columns;
         here.advance(geometry.batch[0], outer);
-        here.advance(geometry.column, column - outer * place.columns);
+        here.advance(geometry.column, in_row);
+        if constexpr (Config::kGaps) {
+            const int gaps = geometry.gaps_before(in_row);
+            CUSCAN_UNROLL
+            for (int a = 0; a < Numbers::kCount; ++a) here.array[a] += gaps * geometry.gap(a);
+        }
         return here;
     }
     // How a staged array moves.
@@ -248,6 +272,7 @@ struct PanelTile {
         if (dense > 1) all.bytes += (extent(second) - 1) * pitch(second);
         if (dense > 2) all.bytes += (extent(third) - 1) * pitch(third);
         if (kOnWords && stride(kColumn) != 0) all.bytes -= place.lacking;  // flags may hold for all columns
+        all.bytes += int(geometry.gaps_before(place.columns - 1) * geometry.gap(array));
         all.tail = all.bytes, all.skipped = 0;
         // Of the remaining axes, the one with the larger extent leads from segment to segment.
         const bool turned = dense == 1 && extent(third) > extent(second);

@@ -136,7 +136,7 @@ def own_shape(scan: PanelScan, target: Target) -> Shape:
 
     It is lower, with more batch rows, if that leaves fewer threads idle.
     """
-    _, (size, _), batch, share, most, sides, _ = scan
+    _, (size, _), batch, share, most, sides, *_ = scan
     blocks = target.sm_count * share.per_sm
     if sides:
         return _crossing_shape(scan, sides, most, blocks)
@@ -260,7 +260,7 @@ def shared_shape(request: ScanRequest, layout: Layout, target: Target, scan: Pan
     It is lower if there would be fewer than `TILES` tiles per block, but not lower than a unit. It has whole rows, or
     several batch rows, where these are faster.
     """
-    length, (size, _), batch, share, most, sides, _ = scan
+    length, (size, _), batch, share, most, sides, *_ = scan
     if sides:
         return _crossing_shape(scan, sides, min(most, 2 * (SECTOR // share.widest) ** 2), 1)  # a sector by two
     columns = min(size, most)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from cuscan.order import COLUMNS, PAIRED_SECTION, SECTOR
 from cuscan.planning.assemble import even_part, round_up
 from cuscan.planning.crossing import Sides, reach
+from cuscan.planning.gaps import Gaps
 from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest
@@ -73,6 +74,7 @@ class PanelScan(NamedTuple):
     most: int  # columns of a tile, at most
     sides: Sides | None  # if tiles span batch rows wherever these lie in memory
     lacking: int  # bytes that the last column lacks, if columns are words (on_words.py)
+    gaps: Gaps | None = None  # between columns, if these are several rows
 
 
 STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
@@ -141,7 +143,8 @@ def tile_words(
             words += _DIRECT
             continue
         size, length = spec.dtype.itemsize, scan.length - (kind.include_initial and not is_result)
-        key = size, steps_down[i], steps_across[i], steps_beyond[i], length
+        between = (columns - 1) // scan.gaps.every * scan.gaps.nbytes[i] if scan.gaps else 0  # bytes of gaps
+        key = size, steps_down[i], steps_across[i], steps_beyond[i], length, between
         taken = min(height, length)
         if key != alike or (is_result and gapped):
             extents = (taken, columns, outers)
@@ -155,6 +158,7 @@ def tile_words(
                 split_rows,
                 of_thread,
                 scan.lacking,
+                between,
                 gaps=not is_result,
             )
             alike, gapped = key, array is not None and array[-1]
@@ -184,9 +188,12 @@ def keeps_carries(scan: PanelScan, shape: Shape) -> bool:
     return scan.length > min(shape.height, COLUMNS.unit)
 
 
-def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...]) -> int:
+def aligned_columns(
+    request: ScanRequest, layout: Layout, column: Dimension, batch: tuple[Dimension, ...], gaps: Gaps | None
+) -> int:
     """Return the largest power of two, within a piece, such that groups of so many columns are aligned everywhere."""
-    aligned, widest = column.size & -column.size, 1
+    number_of = gaps.every if gaps else column.size
+    aligned, widest = number_of & -number_of, 1
     if aligned == 1:
         return 1
     for number, spec in enumerate(layout.arrays[: len(request.kind.sizes) + 2]):
@@ -198,6 +205,8 @@ def aligned_columns(request: ScanRequest, layout: Layout, column: Dimension, bat
             steps = PIECE * size | spec.address | layout.offsets[number] | layout.axis.strides[number]
             for dimension in batch:
                 steps |= dimension.strides[number]
+            if gaps:
+                steps |= gaps.nbytes[number]
             aligned = min(aligned, (steps & -steps) // size)  # the lowest set bit divides all of them
     return max(min(aligned, PIECE // widest), 1)
 
@@ -211,12 +220,14 @@ def _array(
     rows: int,
     steps_of_thread: int,
     lacking: int,
+    between: int = 0,
     *,
     gaps: bool,
 ) -> tuple[list[int], int, int, int, int, bool] | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
-    A tile has `extents` of its `sizes`, and the last column of a row lacks `lacking` bytes. A segment is what the tile
+    A tile has `extents` of its `sizes`; gaps between its columns have `between` bytes in all, and the last column of a
+    row lacks `lacking` bytes. A segment is what the tile
     has of the array's fastest axis, and of the next axes as long as they follow without gaps or, with `gaps`, with
     small ones; but not of batch rows whose threads would meet in a bank. Where these are the columns and then the
     steps, and there are several of `rows` thread rows, a segment is what one of these reads, and there are gaps between
@@ -261,7 +272,7 @@ def _array(
             dense, whole, end = 2, False, round_up((rows - 1) * split, SECTOR) + segment
         elif follows:
             pitches[a] = steps[a]
-            segment += (extents[a] - 1) * steps[a]
+            segment += (extents[a] - 1) * steps[a] + (between if a == COLUMN else 0)
             if a == COLUMN and extents[a] == sizes[a]:
                 segment -= lacking
             end = segment + gap

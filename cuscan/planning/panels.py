@@ -10,6 +10,7 @@ from cuscan.order import COLUMNS
 from cuscan.planning.assemble import assemble, batch_of, check_tickets, index_dtype, power_of_two, state_bytes
 from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.crossing import tile_axes
+from cuscan.planning.gaps import Gaps, with_gaps
 from cuscan.planning.hardware import BULK_ARCH
 from cuscan.planning.on_words import are_words, on_words
 from cuscan.planning.panel_shapes import (
@@ -95,7 +96,9 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
     """Return the plan for columns of any alignment, on words if that is possible."""
     on = on_words(request, layout)
     request, layout, lacking = on[:3] if on else (request, layout, 0)
-    panels = _panels_of(request, layout, target, lacking)
+    panels = (None if on else _panels_with_gaps(request, layout, target)) or _panels_of(
+        request, layout, target, lacking
+    )
     batch, column, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
     shared = words > 0
     turns = number * chunks if shared else number
@@ -123,26 +126,38 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
     )
 
 
-def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: int) -> Panels:
+def _panels_with_gaps(request: ScanRequest, layout: Layout, target: Target) -> Panels | None:
+    """Return panels of columns with gaps, if there are some, and a tile has all of them."""
+    found = with_gaps(request, layout)
+    if found is None:
+        return None
+    layout, gaps = found
+    panels = _panels_of(request, layout, target, 0, gaps)
+    columns = panels.beside[len(gaps.words())]
+    return panels if columns == panels.column.size else None
+
+
+def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: int, gaps: Gaps | None = None) -> Panels:
     """Return panels for a scan along an axis that is not the contiguous one of the results or of the values.
 
-    `lacking`: bytes that the last word of a row lacks, if columns are words.
+    `lacking`: bytes that the last word of a row lacks, if columns are words. `gaps`: between columns.
     """
     kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
     numbers = sum([spec.is_number for spec in request.values])
     longest = min(power_of_two(length), LONGEST)
     crossing = _held_by(kind, numbers, index, longest, True)  # tiles of one axis may then hold more
     column, others, sides, steps = tile_axes(request, layout, LARGE.threads * crossing.elements)
-    if words and column is not layout.others[0]:
+    elsewhere = column is not layout.others[0]
+    if (words and elsewhere) or (gaps and (sides or elsewhere)):
         column, others, sides, steps = layout.others[0], layout.others[1:], None, 0
     batch = batch_of(layout, others)
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
-    aligned = 1 if counts or words else aligned_columns(request, layout, column, batch)
+    aligned = 1 if counts or words else aligned_columns(request, layout, column, batch, gaps)
     held = crossing if sides else _held_by(kind, numbers, index, longest, False)
 
     def scan_of(blocks: Blocks) -> PanelScan:
         share = _share_of(kind, held, index, blocks, longest, aligned, counts)
-        return new_tuple(PanelScan, (length, column, batch, share, most_columns(share, steps), sides, lacking))
+        return new_tuple(PanelScan, (length, column, batch, share, most_columns(share, steps), sides, lacking, gaps))
 
     rows = -(-length // RUN)
     few_rows = rows <= MOST_ROWS and not (sides or steps)
@@ -151,7 +166,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
         """Return a tile of the whole axis, a run to a thread."""
         share = _share_of(kind, held, index, MANY, RUN, aligned, counts)
         most = max(share.beside(rows) // share.pack, 1) * share.pack
-        whole = new_tuple(PanelScan, (length, column, batch, share, most, sides, lacking))
+        whole = new_tuple(PanelScan, (length, column, batch, share, most, sides, lacking, gaps))
         return whole, run_shape(whole, target, rows)
 
     def whole_axis(scan: PanelScan, shape: Shape) -> Panels | None:
@@ -297,7 +312,7 @@ def _with_tile(
     scan: PanelScan, tile: Shape, chunk: int, number: int, room: int, words: tuple[tuple[int, ...], list[int], int]
 ) -> Panels:
     """Return `number` panels of tiles with the given words (`tile_words`); blocks share them by chunks, if any."""
-    length, column, batch, share, _, _, lacking = scan
+    length, column, batch, share, _, _, lacking, gaps = scan
     (rows, columns, outers, height, width), (places, arrays, _) = tile, words
     keeps = not chunk and keeps_carries(scan, tile)
     assert width <= share.beside(rows) and columns % share.pack == 0
@@ -311,6 +326,7 @@ def _with_tile(
         "Units": int(chunk > 0 or height >= 2 * COLUMNS.unit),
         "Pack": share.pack,
         "Many": share.many,
+        "Gaps": int(gaps is not None),
     }
     stack, _, _, kept, parts, _ = places
     levels = (chunk // stack).bit_length() - 1 if chunk else parts + kept
@@ -326,7 +342,7 @@ def _with_tile(
         batch,
         column,
         constants,
-        (*of_tile, *places, levels, of_chunk, turns, number, tiles, lacking, *arrays),
+        (*(gaps.words() if gaps else ()), *of_tile, *places, levels, of_chunk, turns, number, tiles, lacking, *arrays),
         share.threads + FINDERS,
         share.per_sm,
         room,
