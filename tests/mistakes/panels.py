@@ -991,8 +991,8 @@ PIECES = (
         Kind.PLACE,
         "panels-crossing",
         SHARE,
-        "return {outer, at - outer * place.columns};",
-        "return {outer, at - outer * int(tile.geometry.columns)};",
+        "column = at - outer * place.columns;",
+        "column = at - outer * int(tile.geometry.columns);",
     ),
     Mistake(
         "results-of-all-rows",
