@@ -482,7 +482,7 @@ MISTAKES = (
         Kind.PLACE,
         "carry-in",
         "panel_tile.cuh",
-        "here.advance(geometry.column, column - outer * place.columns);",
+        "here.advance(geometry.column, in_row);",
         "",
     ),
     Mistake(
