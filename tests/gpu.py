@@ -640,6 +640,34 @@ def rows_anywhere() -> dict[str, Call]:
     return found
 
 
+def columns_with_gaps() -> dict[str, Call]:
+    """Scans of short rows that lack some columns: an axis a tile, tiles of a block, chunks that blocks share."""
+
+    def call(dtype: str, shape: tuple[int, ...], before: int, behind: int, flags: str, **keywords: Any) -> Call:
+        def seen(dtype: str) -> Seen:
+            wide = (*shape[:-1], before + shape[-1] + behind)
+            return Seen(numbers(wide, dtype), lambda memory: memory[..., before : before + shape[-1]])
+
+        if flags:
+            keywords[flags] = seen("bool")
+        return Call(cuscan.scan, (seen(dtype),), {"axis": 1, **keywords})
+
+    found = {}
+    for shape, dtype, before, behind in (
+        ((9000, 5, 6, 6), "float32", 0, 1),
+        ((9000, 9, 7, 2), "bfloat16", 0, 1),
+        ((300, 700, 4, 7), "float16", 2, 0),
+        ((300, 700, 4, 7), "float64", 1, 1),
+        ((2, 70_001, 3, 5), "uint8", 0, 3),
+        ((10, 9001, 8, 10), "float16", 0, 1),
+    ):
+        for flags in ("", "mask", "reset"):
+            found[f"{dtype} {shape}, {before} and {behind} more{', ' * bool(flags)}{flags}"] = call(
+                dtype, shape, before, behind, flags, reverse=bool(before), exclusive=bool(before)
+            )
+    return found
+
+
 TURNED = {
     f"{dtype} to {result}, {shape}, gaps {gap}, {'values' if along else 'results'} along": (
         dtype,

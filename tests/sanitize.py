@@ -35,6 +35,7 @@ from gpu import (
     Seen,
     check,
     check_call,
+    columns_with_gaps,
     config_of,
     cupy,
     need,
@@ -268,6 +269,11 @@ def rows_that_begin_anywhere() -> Iterator[Case]:
         yield f"rows anywhere, {name}", lambda call=call: check_call("cupy", call)
 
 
+def rows_with_gaps() -> Iterator[Case]:
+    for name, call in columns_with_gaps().items():
+        yield f"panels, columns with gaps, {name}", lambda call=call: check_call("cupy", call)
+
+
 def arrays_along_the_axis() -> Iterator[Case]:
     for name, arrays in TURNED.items():
         yield f"along the axis, {name}", lambda arrays=arrays: check_call("cupy", turned(*arrays))
@@ -298,7 +304,13 @@ def main() -> int:
         assert config_of(np.empty(1030 * CONTIGUOUS[4].unit + 5, np.float32)).levels == 3
         cases = [*every_way(), *long_chains(), *every_access(), *every_size()]
         cases += [*every_feature(), *every_log_sum(), *wild_offsets(), *long_chains_of_features()]
-        cases += [*flags_of_all_lines(), *flags_across_rows(), *rows_that_begin_anywhere(), *arrays_along_the_axis()]
+        cases += [
+            *flags_of_all_lines(),
+            *flags_across_rows(),
+            *rows_that_begin_anywhere(),
+            *rows_with_gaps(),
+            *arrays_along_the_axis(),
+        ]
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]
         for name, run in chosen:
             workspace._workspaces.clear()

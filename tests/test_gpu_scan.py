@@ -20,6 +20,7 @@ from gpu import (
     broadcast,
     check,
     check_call,
+    columns_with_gaps,
     compile_ahead,
     config_of,
     configs_of,
@@ -80,6 +81,15 @@ def test_arrays_that_lie_along_the_axis(name, arrays):
     call = turned(*TURNED[arrays])
     config = make_plan(call.request(), H200).config
     assert (config.family, config.grid) == ("strips", True)
+    for _ in range(3):
+        check_call(name, call)
+
+
+@pytest.mark.parametrize("name, rows", in_turn(*((rows,) for rows in columns_with_gaps())))
+def test_columns_with_gaps(name, rows):
+    call = columns_with_gaps()[rows]
+    config = make_plan(call.request(), H200).config
+    assert config.family == "panels" and dict(config.constants)["Gaps"]
     for _ in range(3):
         check_call(name, call)
 
