@@ -668,6 +668,30 @@ def columns_with_gaps() -> dict[str, Call]:
     return found
 
 
+# Shape, scanned axis, and the order of the results' axes in memory, of scans whose tiles span three axes beside the
+# steps: tiles of a whole axis, of a block, chunks that blocks share.
+THREE_AXES = {
+    f"{dtype} {shape} along {axis} to {order}{', ' * bool(flags)}{flags}": (dtype, shape, axis, order, flags)
+    for dtype, shape, axis, order, all_flags in (
+        ("float32", (19, 19, 3, 900), 1, (1, 3, 2, 0), ("",)),
+        ("uint8", (19, 19, 3, 900), 1, (3, 0, 1, 2), ("", "mask")),
+        ("float32", (22, 4000, 2, 6), 0, (1, 3, 0, 2), ("", "mask", "reset")),
+        ("float32", (600, 3, 10, 300), 0, (3, 0, 2, 1), ("", "mask", "reset")),
+        ("float32", (40_001, 3, 5, 9), 0, (0, 3, 2, 1), ("", "mask", "reset")),
+        ("uint8", (20_000, 2, 7, 33), 0, (2, 0, 3, 1), ("", "mask", "reset")),
+    )
+    for flags in all_flags
+}
+
+
+def of_three_axes(dtype: str, shape: tuple[int, ...], axis: int, order: tuple[int, ...], flags: str) -> Call:
+    """A scan of `THREE_AXES`. Flags are in the order of the values."""
+    base = numbers(tuple(shape[a] for a in order), dtype, seed=1)
+    out = Seen(base, lambda memory: permuted(memory, np.argsort(order)))
+    given = {flags: numbers(shape, "bool")} if flags else {}
+    return Call(cuscan.scan, (numbers(shape, dtype),), {"axis": axis, "dtype": dtype, "out": out, **given})
+
+
 TURNED = {
     f"{dtype} to {result}, {shape}, gaps {gap}, {'values' if along else 'results'} along": (
         dtype,

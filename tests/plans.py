@@ -82,6 +82,13 @@ def _geometry(a_plan):
     return a_plan.geometry[: dimensions + 3 + _span_words(a_plan)]
 
 
+def gaps_of(a_plan):
+    """Of columns of several rows: how many a row has; bytes of the gap behind it, in each array, and in the tile."""
+    count = len(operands_of(a_plan))
+    every, _, *words = a_plan.geometry[len(_geometry(a_plan)) :][: 2 + 2 * count]
+    return every, words[:count], words[count:]
+
+
 def _span_words(a_plan):
     return 2 * (len(operands_of(a_plan)) - 2)
 

@@ -28,6 +28,7 @@ import numpy as np
 from copied_flags import ACROSS, FEWEST, Across
 from features import FEATURES, LOG_SUMS, call_for, segments_for
 from gpu import (
+    THREE_AXES,
     TURNED,
     WAYS,
     Call,
@@ -40,6 +41,7 @@ from gpu import (
     cupy,
     need,
     numbers,
+    of_three_axes,
     rows_anywhere,
     small_units,
     turned,
@@ -272,6 +274,8 @@ def rows_that_begin_anywhere() -> Iterator[Case]:
 def rows_with_gaps() -> Iterator[Case]:
     for name, call in columns_with_gaps().items():
         yield f"panels, columns with gaps, {name}", lambda call=call: check_call("cupy", call)
+    for name, fields in THREE_AXES.items():
+        yield f"panels, three axes, {name}", lambda fields=fields: check_call("cupy", of_three_axes(*fields))
 
 
 def arrays_along_the_axis() -> Iterator[Case]:

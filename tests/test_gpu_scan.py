@@ -11,6 +11,7 @@ import pytest
 from gpu import (
     H200,
     LIBRARIES,
+    THREE_AXES,
     TURNED,
     WAYS,
     Call,
@@ -29,6 +30,7 @@ from gpu import (
     need,
     numbers,
     numpy_dtype,
+    of_three_axes,
     permuted,
     request_of,
     rows_anywhere,
@@ -88,6 +90,15 @@ def test_arrays_that_lie_along_the_axis(name, arrays):
 @pytest.mark.parametrize("name, rows", in_turn(*((rows,) for rows in columns_with_gaps())))
 def test_columns_with_gaps(name, rows):
     call = columns_with_gaps()[rows]
+    config = make_plan(call.request(), H200).config
+    assert config.family == "panels" and dict(config.constants)["Gaps"]
+    for _ in range(3):
+        check_call(name, call)
+
+
+@pytest.mark.parametrize("name, fields", in_turn(*((fields,) for fields in THREE_AXES)))
+def test_tiles_of_three_axes(name, fields):
+    call = of_three_axes(*THREE_AXES[fields])
     config = make_plan(call.request(), H200).config
     assert config.family == "panels" and dict(config.constants)["Gaps"]
     for _ in range(3):

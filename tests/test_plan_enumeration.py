@@ -12,6 +12,7 @@ from plans import (
     H200,
     PAIR,
     dimensions,
+    gaps_of,
     of_shape,
     operands_of,
     request,
@@ -129,6 +130,11 @@ def test_a_plan_visits_every_element_once_in_scan_order(data):
 
     dims = dimensions(made)
     outer = [dims[1], *dims[2]]
+    if dict(made.config.constants).get("Gaps"):  # the columns are those of several rows
+        every, gaps, _ = gaps_of(made)
+        (size, *steps), *rest = outer
+        rows = [every * step + gap for step, gap in zip(steps, gaps, strict=True)]
+        outer = [(every, *steps), (size // every, *rows), *rest]
     assert dims[0][0] == full[axis]
     for k, (one, (lowest, end)) in enumerate(zip(arrays[:-2], spans(made), strict=True)):
         every = [place for index in walk(row) for place in list(places(index))[k]]

@@ -11,7 +11,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from plans import H200, RECURRENCE, constants, of_shape, planned, request, state_of
+from plans import H200, RECURRENCE, constants, gaps_of, of_shape, planned, request, state_of
 from views import view
 
 import cuscan
@@ -23,7 +23,7 @@ from cuscan.planning import make_plan
 from cuscan.planning.config import HEADER_BYTES, Target
 from cuscan.planning.crossing import Sides, tile_axes
 from cuscan.planning.panel_shapes import faster_shape
-from cuscan.planning.panel_tile import IN_BULK, SPLIT, PanelScan, Share, _array, _split_row, smaller, tile_words
+from cuscan.planning.panel_tile import DENSE, IN_BULK, SPLIT, PanelScan, Share, _array, _split_row, smaller, tile_words
 from cuscan.request.layout import Dimension, layout_of, order_of
 
 OLDER = Target(80, 132)  # without strips and whole rows
@@ -53,7 +53,7 @@ def axes(array):
 
 def dense(array):
     """The number of axes in a segment."""
-    return array[5] >> 6 & 3
+    return array[5] >> DENSE & 7
 
 
 def is_split(array):
@@ -290,7 +290,8 @@ def test_narrow_rows_of_a_batch_share_a_tile():
 def test_batch_rows_of_a_tile_come_from_a_long_axis_if_the_next_one_leaves_threads_idle(around, outers):
     rows, columns = around
     x = view((290_543, 6, *around), "float64", strides=(60 * rows + 100, 10 * rows, columns + 5, 1))
-    tile, _, _ = beside(planned(x, axis=1, dtype="float64"))
+    with mock.patch("cuscan.planning.crossing.WASTEFUL", 99):  # otherwise tiles span both
+        tile, _, _ = beside(planned(x, axis=1, dtype="float64"))
     assert (tile["columns"], tile["outers"]) == (columns, outers)
 
 
@@ -389,7 +390,7 @@ def test_small_gaps_between_values_move_with_them(columns, gap, dense):
     x = view((100, columns), "float64", (columns + gap, 1))
     made = planned(x, axis=0, out=view((100, columns), "float64", (columns + gap, 1)))
     _, _, (value, result, *_) = beside(made)
-    assert (value[5] >> 6 & 3, result[5] >> 6 & 3) == (dense, 1)
+    assert (value[5] >> DENSE & 7, result[5] >> DENSE & 7) == (dense, 1)
     assert value[1] == 8 * (columns + gap) or dense == 1
 
 
@@ -410,7 +411,7 @@ def test_columns_with_small_gaps_move_through_shared_memory(dtype, step, staged)
 def test_segments_go_along_the_axis_with_the_smallest_gaps():
     """Both steps and columns lie less than a sector apart."""
     _, _, (value, *_) = beside(planned(view((592_413, 2), "float32", (4, 2)), axis=0))
-    fastest, axes = value[5] & 3, value[5] >> 6 & 3
+    fastest, axes = value[5] & 3, value[5] >> DENSE & 7
     assert (fastest, axes) == (1, 2) and value[1:3] == (16, 8)
 
 
@@ -419,13 +420,13 @@ def test_segments_go_along_the_axis_with_the_smallest_gaps():
 def test_segments_are_counted_with_their_gaps(step, row, outer, segments):
     """As many threads move them as are needed."""
     extents, strides = (256, 32, 2), (4 * step * row, 4 * step, 4 * step * outer)
-    *_, segment, found, _ = _array(4, strides, extents, extents, 0, 1, 8, 0, gaps=True)
-    assert found == segments and segment * segments == 4 * step * 32 * 256 * 2
+    found = _array(4, strides, extents, extents, 0, 1, 8, 0, gaps=True)
+    assert found.segments == segments and found.segment * segments == 4 * step * 32 * 256 * 2
 
 
 def test_segments_of_thread_rows_are_counted():
-    *_, segment, found, _ = _array(1, (8, 1, 10**6), (32, 8, 1), (32, 8, 1), 64, 4, 8, 0, gaps=True)
-    assert (segment, found) == (64, 4)
+    found = _array(1, (8, 1, 10**6), (32, 8, 1), (32, 8, 1), 64, 4, 8, 0, gaps=True)
+    assert (found.segment, found.segments) == (64, 4)
 
 
 def test_tiles_span_batch_rows_that_lie_closer_than_steps():
@@ -550,7 +551,7 @@ def test_a_chunk_has_room_for_carries_of_its_units_and_stacks(columns, several):
     stacks, width = 1 << tile["chunk_levels"], tile["columns"] * tile["outers"]
     carries = 1 + levels + (stacks << tile["units"]) + stacks * several
     given = made_words.call_args_list[-1].args
-    assert tile_words(*given)[-1] == kept + width * carries * made.config.carry_bytes
+    assert tile_words(*given).nbytes == kept + width * carries * made.config.carry_bytes
 
 
 @pytest.mark.parametrize("target", [H200, OLDER, CONSUMER], ids=["h200", "sm_80", "sm_86"])
@@ -581,12 +582,19 @@ def test_tiles_cover_all_and_their_arrays_lie_apart(seed, target):
         size = array.dtype.itemsize
         steps = length if i == 1 else x.shape[1]
         extents = (min(height(made), steps), tile["columns"], tile["outers"])
+        order = axes(words)
+        if constants(made, "Gaps")[0]:  # columns of several rows
+            every, _, between = gaps_of(made)
+            extents = (extents[0], extents[1] // every, extents[2], every)
+            pitches = [*pitches[:1], every * pitches[1] + between[i], pitches[2], pitches[1]]
+            order.append(words[5] >> 6 & 3)
+            order[dense(words) :] = sorted(order[dense(words) :], key=lambda a: abs(pitches[a]))
         assert region % 128 == 0 and region >= end
         steps_of_thread = height(made) // tile["rows"]
         assert (thread_row < 0) == (pitches[0] < 0)
         # Each axis steps over the extent of all faster ones; segments need 15 bytes more, for their place in memory.
         reach = size
-        for number, axis in enumerate(axes(words)):
+        for number, axis in enumerate(order):
             assert extents[axis] == 1 or abs(pitches[axis]) >= reach + 15 * (number >= dense(words))
             if axis == 0 and is_split(words):
                 assert abs(thread_row) >= steps_of_thread * abs(pitches[0]) + 15 and thread_row % 16 == 0
@@ -636,7 +644,7 @@ def test_bulk_copies_move_long_segments_where_the_gpu_has_them():
     def in_bulk(width, target):
         x = view((2000, width), strides=(width + 2, 1))
         _, _, (value, result, *_) = beside(planned(x, axis=0, target=target))
-        return [array[5] >> 8 & 1 for array in (value, result)]
+        return [int(array[5] & IN_BULK > 0) for array in (value, result)]
 
     assert in_bulk(20000, H200) == [1, 1]
     assert in_bulk(20000, OLDER) == [0, 0]
@@ -667,7 +675,7 @@ def test_shared_panels_move_whole_rows_in_bulk_but_no_parts_of_rows():
         made = in_panels(view(shape), axis=0, mask=view(shape, "bool"), target=target)
         assert made.config.family == "panels" and made.config.grid
         _, _, (value, result, mask, *_) = beside(made)
-        return [array[5] >> 8 & 1 for array in (value, result, mask)]
+        return [int(array[5] & IN_BULK > 0) for array in (value, result, mask)]
 
     assert in_bulk((900_000, 11)) == [1, 1, 1]
     assert in_bulk((100_000, 301)) == [0, 0, 0]

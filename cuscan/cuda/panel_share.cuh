@@ -219,7 +219,7 @@ private:
         const PanelArray& of_array = tile.geometry.tile[array];
         const auto& pitch = of_array.pitch;
         return {tile.shared + turn.pieces[array].first + row * int(of_array.thread_row), int(pitch[kStep]),
-                int(pitch[kColumn]), int(pitch[kOuter]), int(tile.geometry.gap(array))};
+                int(pitch[kColumn]), int(pitch[kOuter]), tile.geometry.gap_in_tile(array)};
     }
     CUSCAN_DEVICE Strided<int64> in_memory(int array) const {
         const auto& geometry = tile.geometry;

@@ -8,8 +8,9 @@
 
 namespace cuscan {
 
-// The axes of a tile: along the scan, across columns, across rows of the batch.
-enum PanelAxis { kStep, kColumn, kOuter };
+// The axes of a tile: along the scan, across columns, across rows of the batch. Where columns are those of several
+// short rows (ColumnGaps): along the scan, across short rows, across rows of the batch, along a short row.
+enum PanelAxis { kStep, kColumn, kOuter, kInner };
 
 // How an array of the tile lies in shared memory. Its pitches equal the strides of the array modulo 16 bytes. Where
 // bulk copies move rows of columns, they equal them modulo 32 bytes: such copies are faster. Segments of values may
@@ -18,39 +19,44 @@ struct PanelArray {
     int64 region;      // where it begins, in bytes; negative: threads access global memory
     int64 pitch[3];    // bytes from neighbour to neighbour along each axis; of steps, within a row of threads
     int64 thread_row;  // bytes from a row of threads to the one below it
-    int64 order;       // two bits per axis, the fastest first; then the number of axes in a segment, and flags
+    int64 order;       // two bits per axis, the fastest first; from kAxes on the number of axes in a segment, and flags
     int64 across;      // threads side by side that move the pieces of a segment
     int64 rows;        // segments that a block moves at once
     int64 reciprocal;  // of `across`: (thread * reciprocal) >> kReciprocalBits is thread / across
 
-    static constexpr int kInBulk = 1 << 8;   // bulk copies move the segments
-    static constexpr int kSplit = 1 << 9;    // a segment is what one row of threads reads; segments lie apart
-    static constexpr int kPacked = 1 << 10;  // columns lie side by side
+    static constexpr int kAxes = 8;          // bits of the axes
+    static constexpr int kInBulk = 1 << 11;  // bulk copies move the segments
+    static constexpr int kSplit = 1 << 12;   // a segment is what one row of threads reads; segments lie apart
+    static constexpr int kPacked = 1 << 13;  // columns lie side by side
 
     CUSCAN_DEVICE int axis(int number) const { return int(order >> 2 * number) & 3; }
-    CUSCAN_DEVICE int dense() const { return axis(3); }
+    CUSCAN_DEVICE int dense() const { return int(order >> kAxes) & 7; }
     CUSCAN_DEVICE bool is_in_bulk() const { return (order & kInBulk) != 0; }
     CUSCAN_DEVICE bool is_split() const { return (order & kSplit) != 0; }
     CUSCAN_DEVICE bool is_packed() const { return (order & kPacked) != 0; }
 };
 
-// The gaps of arrays whose columns lie side by side, but for a gap after every so many of them: planning/gaps.py.
+// The columns of several short rows, as one axis (planning/gaps.py): after every so many of them, the next one lies
+// further by a gap, which may be negative, in each array, and by another gap in the tile.
 template <int kArrays>
 struct ColumnGaps {
     static constexpr int kReciprocalBits = 28;
 
     int64 every, reciprocal;  // (column * reciprocal) >> kReciprocalBits is column / every
-    int64 bytes[kArrays];     // of a gap, in each array
+    int64 bytes[kArrays], bytes_in_tile[kArrays];
 
+    CUSCAN_DEVICE int columns_of_row() const { return int(every); }
     CUSCAN_DEVICE int gaps_before(int column) const {
         return int(uint64(column) * uint64(reciprocal) >> kReciprocalBits);
     }
     CUSCAN_DEVICE int64 gap(int array) const { return bytes[array]; }
+    CUSCAN_DEVICE int gap_in_tile(int array) const { return int(bytes_in_tile[array]); }
 };
 template <>
 struct ColumnGaps<0> {
     static CUSCAN_DEVICE int gaps_before(int) { return 0; }
     static CUSCAN_DEVICE int64 gap(int) { return 0; }
+    static CUSCAN_DEVICE int gap_in_tile(int) { return 0; }
 };
 
 // planning/panels.py writes these words after those of Geometry.
@@ -100,10 +106,29 @@ struct PanelPlace : PanelSizes {
     int64 position;     // scan position of its first step
 };
 
+// Groups of segments from two axes: after every `of_set` of them, the next one lies so much further.
+template <bool kExist>
+struct GroupSets {
+    int64 gap;
+    int gap_there;  // in shared memory
+    int of_set;
+
+    CUSCAN_DEVICE int64 gap_behind_set() const { return gap; }
+    CUSCAN_DEVICE int64 gap_before(int group) const { return group / of_set * gap; }
+    CUSCAN_DEVICE int gap_there_before(int group) const { return group / of_set * gap_there; }
+};
+template <>
+struct GroupSets<false> {
+    static CUSCAN_DEVICE int64 gap_behind_set() { return 0; }
+    static CUSCAN_DEVICE int64 gap_before(int) { return 0; }
+    static CUSCAN_DEVICE int gap_there_before(int) { return 0; }
+};
+
 // The pieces of 16 bytes in which an array of a tile moves between global and shared memory: `groups` groups of
 // `segments` segments of `bytes` bytes each, from `low` on. The last segment of a group may be shorter: it lacks the
-// first `skipped` bytes, and has `tail` bytes.
-struct Pieces {
+// first `skipped` bytes, and has `tail` bytes. kSets: groups come from two axes.
+template <bool kSets>
+struct Pieces : GroupSets<kSets> {
     static constexpr int kPiece = 16, kReciprocalBits = 20;
 
     char* low;
@@ -116,7 +141,7 @@ struct Pieces {
     int first;                       // where the first step lies in shared memory
     uint16 abreast, groups_abreast;  // segments of a group that a block moves at once; groups
     int reciprocal;                  // of `abreast`
-    bool inside;                     // all pieces lie between the ends of the array
+    int inside;                      // whether all pieces lie between the ends of the array
 
     // Lets a block move `most` segments at once: as many of a group as there are, and as many groups as then fit.
     CUSCAN_DEVICE void spread(int most) {
@@ -158,7 +183,12 @@ struct Pieces {
                     for (int at = first(); at < bytes; at += across * kPiece) visit(begin + at, there + at, at);
                 } while (next());
             }
-            group_begin += groups_further, group_there += groups_abreast * group_pitch;
+            if constexpr (kSets) {
+                const int next = group + groups_abreast;
+                group_begin = begin_of(next, segment), group_there = shared + place_of(next, segment);
+            } else {
+                group_begin += groups_further, group_there += groups_abreast * group_pitch;
+            }
         } while ((group += groups_abreast) < groups);
     }
     // Calls visit(address, address in shared memory, bytes) for each segment, by one of kThreads threads. Neighbouring
@@ -177,9 +207,8 @@ struct Pieces {
     // segment begins and ends that many bytes from the first byte of the piece. A thread takes one piece at a time.
     template <int kThreads, class Visit>
     CUSCAN_DEVICE void each_edge(char* shared, Visit visit) const {
-        if ((reinterpret_cast<uint64>(low) | uint64(stride) | uint64(group_stride) | uint64(bytes | tail)) % kPiece ==
-            0)
-            return;
+        const uint64 steps = uint64(stride) | uint64(group_stride) | uint64(this->gap_behind_set());
+        if ((reinterpret_cast<uint64>(low) | steps | uint64(bytes | tail)) % kPiece == 0) return;
         CUSCAN_NO_UNROLL
         for (int i = target::thread_index(); i < 2 * segments * groups; i += kThreads) {
             const int group = groups == 1 ? 0 : int(uint32(i / 2) / uint32(segments)),
@@ -194,11 +223,19 @@ struct Pieces {
         }
     }
 
+    // Bytes from the first group to the last one.
+    CUSCAN_DEVICE int64 last_group() const {
+        return (groups - 1) * group_stride + (kSets ? this->gap_before(groups - 1) : 0);
+    }
+
 private:
     CUSCAN_DEVICE char* begin_of(int group, int segment) const {
-        return low + uint64(uint32(segment)) * uint64(stride) + uint64(uint32(group)) * uint64(group_stride);
+        return low + uint64(uint32(segment)) * uint64(stride) + uint64(uint32(group)) * uint64(group_stride) +
+               this->gap_before(group);
     }
-    CUSCAN_DEVICE int place_of(int group, int segment) const { return place + segment * pitch + group * group_pitch; }
+    CUSCAN_DEVICE int place_of(int group, int segment) const {
+        return place + segment * pitch + group * group_pitch + this->gap_there_before(group);
+    }
     CUSCAN_DEVICE int bytes_of(int segment) const { return segment + 1 < segments ? bytes : tail; }
     CUSCAN_DEVICE int skipped_of(int segment) const { return segment + 1 < segments ? 0 : skipped; }
 };
@@ -210,7 +247,7 @@ struct PanelTurn {
     Turn turn;
     bool sums, stays;
     PanelPlace<Config> place;
-    Pieces pieces[Arrays<Config>::kInitial];
+    Pieces<Config::kGaps> pieces[Arrays<Config>::kInitial];
 };
 
 template <class Config>
@@ -225,6 +262,7 @@ struct PanelTile {
     static constexpr bool kLastLoads = kBulk && !Config::kKept && !Config::kGrid;
     static constexpr int kFew = 2 * target::kWarp;
     using Numbers = Arrays<Config>;
+    using Pieces = cuscan::Pieces<Config::kGaps>;
     // Whether a column is a word of small items.
     static constexpr bool kOnWords = kIsWord<typename OperandOf<0, typename Config::Values>::Is::Type>;
 
@@ -253,15 +291,20 @@ struct PanelTile {
         const int steps = is_result ? place.results : place.steps;
         if (tile.is_split()) return split_pieces(place, array, steps);
         const int64 along = geometry.axis.stride[array];
+        const auto is_column = [](int axis) { return axis == kColumn || (Config::kGaps && axis == kInner); };
         const auto extent = [&](int axis) {
-            return axis == kStep ? steps : axis == kColumn ? place.columns : place.outers;
+            return axis == kStep ? steps : is_column(axis) ? columns_along(axis, place.columns) : place.outers;
         };
         const auto stride = [&](int axis) {
             return axis == kStep     ? (along < 0 ? -along : along)
-                   : axis == kColumn ? geometry.column.stride[array]
+                   : is_column(axis) ? across(axis, geometry.column.stride[array], geometry.gap(array))
                                      : geometry.batch[0].stride[array];
         };
-        const auto pitch = [&](int axis) { return int(tile.pitch[axis] < 0 ? -tile.pitch[axis] : tile.pitch[axis]); };
+        const auto pitch = [&](int axis) {
+            if (Config::kGaps && is_column(axis))
+                return int(across(axis, tile.pitch[kColumn], geometry.gap_in_tile(array)));
+            return int(tile.pitch[axis] < 0 ? -tile.pitch[axis] : tile.pitch[axis]);
+        };
         const int first = tile.axis(0), second = tile.axis(1), third = tile.axis(2), dense = tile.dense();
         const int backwards = along < 0 ? steps - 1 : 0;  // steps
         Pieces all;
@@ -271,15 +314,26 @@ struct PanelTile {
         all.bytes = extent(first) * pitch(first);  // including the gaps between values that move together
         if (dense > 1) all.bytes += (extent(second) - 1) * pitch(second);
         if (dense > 2) all.bytes += (extent(third) - 1) * pitch(third);
+        if (Config::kGaps && dense > 3) all.bytes += (extent(tile.axis(3)) - 1) * pitch(tile.axis(3));
         if (kOnWords && stride(kColumn) != 0) all.bytes -= place.lacking;  // flags may hold for all columns
-        all.bytes += int(geometry.gaps_before(place.columns - 1) * geometry.gap(array));
         all.tail = all.bytes, all.skipped = 0;
-        // Of the remaining axes, the one with the larger extent leads from segment to segment.
-        const bool turned = dense == 1 && extent(third) > extent(second);
-        const int next = dense == 1 && !turned ? second : third, last = turned ? second : third;
-        all.segments = steps == 0 ? 0 : dense < 3 ? extent(next) : 1, all.groups = dense == 1 ? extent(last) : 1;
-        all.stride = stride(next), all.group_stride = dense == 1 ? stride(last) : 0;
-        all.pitch = pitch(next), all.group_pitch = dense == 1 ? pitch(last) : 0;
+        if constexpr (Config::kGaps) {  // the axes from `dense` on: of segments, of groups, of their sets
+            const auto has = [&](int beyond) { return dense + beyond < 4; };
+            const int next = tile.axis(dense), group = tile.axis(dense + 1), set = tile.axis(dense + 2);
+            all.segments = steps == 0 ? 0 : has(0) ? extent(next) : 1;
+            all.stride = has(0) ? stride(next) : 0, all.pitch = has(0) ? pitch(next) : 0;
+            all.of_set = has(1) && steps > 0 ? extent(group) : 1, all.groups = all.of_set * (has(2) ? extent(set) : 1);
+            all.group_stride = has(1) ? stride(group) : 0, all.group_pitch = has(1) ? pitch(group) : 0;
+            all.gap = has(2) ? stride(set) - all.of_set * stride(group) : 0;
+            all.gap_there = has(2) ? pitch(set) - all.of_set * pitch(group) : 0;
+        } else {
+            // Of the remaining axes, the one with the larger extent leads from segment to segment.
+            const bool turned = dense == 1 && extent(third) > extent(second);
+            const int next = dense == 1 && !turned ? second : third, last = turned ? second : third;
+            all.segments = steps == 0 ? 0 : dense < 3 ? extent(next) : 1, all.groups = dense == 1 ? extent(last) : 1;
+            all.stride = stride(next), all.group_stride = dense == 1 ? stride(last) : 0;
+            all.pitch = pitch(next), all.group_pitch = dense == 1 ? pitch(last) : 0;
+        }
         all.spread(int(tile.rows));
         all.inside = is_inside(all, array);
         return all;
@@ -307,12 +361,12 @@ struct PanelTile {
                 return has_few(pieces) ? 0 : load_in_bulk<kThreads>(pieces, arrived, target::thread_index());
         const auto send = [&](char* at, char* there, int) { arrived.load((Piece*)there, (const Piece*)at); };
         if (pieces.inside) {
-            pieces.each<16>(array, shared, send);
+            pieces.template each<16>(array, shared, send);
             return 0;
         }
         const char* const lowest = origin.array[kArray] + geometry.span[kArray].lowest;
         const char* const end = origin.array[kArray] + geometry.span[kArray].end;
-        pieces.each<16>(array, shared, [&](char* at, char* there, int behind) {
+        pieces.template each<16>(array, shared, [&](char* at, char* there, int behind) {
             if (at >= lowest && at + 16 <= end) return send(at, there, behind);
             const int begin = clamp(lowest - at, 16);
             copy_part<T>(there, at, begin > -behind ? begin : -behind, clamp(end - at, pieces.bytes - behind));
@@ -339,7 +393,7 @@ struct PanelTile {
         if (kBulk && array.is_in_bulk()) {
             store_in_bulk(pieces);
         } else {
-            pieces.each<target::kSector>(array, shared, [&](char* at, char* there, int behind) {
+            pieces.template each<target::kSector>(array, shared, [&](char* at, char* there, int behind) {
                 if (behind < 0 || behind + 16 > bytes) return;
                 const Piece piece = *(const Piece*)there;
                 target::store_vector((Piece*)at, piece);
@@ -351,6 +405,19 @@ struct PanelTile {
 private:
     using Piece = Vector<uint32, 4>;
 
+    // The columns of a tile across short rows, or along one (kInner).
+    CUSCAN_DEVICE int columns_along(int axis, int columns) const {
+        if constexpr (Config::kGaps)
+            return axis == kInner ? geometry.columns_of_row() : geometry.gaps_before(columns);
+        else
+            return columns;
+    }
+    // The bytes between neighbours there, given those between columns of a row and the gap behind it.
+    CUSCAN_DEVICE int64 across(int axis, int64 column, int64 gap) const {
+        if constexpr (Config::kGaps)
+            if (axis == kColumn) return geometry.columns_of_row() * column + gap;
+        return column;
+    }
     static CUSCAN_DEVICE bool has_few(const Pieces& pieces) {
         return kLastLoads && pieces.segments * pieces.groups <= kFew;
     }
@@ -369,6 +436,7 @@ private:
         all.segments = (steps + kLong - 1) / kLong, all.groups = place.outers;
         all.stride = kLong * along, all.group_stride = geometry.batch[0].stride[array];
         all.pitch = row, all.group_pitch = int(tile.pitch[kOuter]);
+        if constexpr (Config::kGaps) all.of_set = all.groups, all.gap = 0, all.gap_there = 0;
         all.bytes = kLong * of_step, all.tail = (steps - (all.segments - 1) * kLong) * of_step;
         all.skipped = along < 0 ? all.bytes - all.tail : 0;
         all.spread(int(tile.rows));
@@ -384,12 +452,12 @@ private:
         const char* const lowest = origin.array[array] + geometry.span[array].lowest;
         const char* const end = origin.array[array] + geometry.span[array].end;
         const int64 descends = all.stride < 0 ? (all.segments - 1) * all.stride : 0;
-        const int64 behind = (all.segments - 1) * all.stride - descends + (all.groups - 1) * all.group_stride;
+        const int64 behind = (all.segments - 1) * all.stride - descends + all.last_group();
         return all.low + descends - 15 >= lowest && all.low + behind + all.bytes + 15 <= end;
     }
 
     CUSCAN_DEVICE void store_in_bulk(const Pieces& pieces) const {
-        pieces.each_segment<kThreads>(target::thread_index(), shared, [&](char* at, char* there, int bytes) {
+        pieces.template each_segment<kThreads>(target::thread_index(), shared, [&](char* at, char* there, int bytes) {
             const int first = int(-reinterpret_cast<uint64>(at) % 16);
             const int last = bytes - int((reinterpret_cast<uint64>(at) + bytes) % 16);
             if (last > first) target::store_in_bulk(at + first, there + first, last - first);
@@ -399,7 +467,7 @@ private:
     CUSCAN_DEVICE uint32 load_in_bulk(const Pieces& pieces, target::Barrier& arrived, int thread) const {
         uint32 sum = 0;
         target::fence_before_copies();
-        pieces.each_segment<kLoading>(thread, shared, [&](char* at, char* there, int bytes) {
+        pieces.template each_segment<kLoading>(thread, shared, [&](char* at, char* there, int bytes) {
             const int skipped = int(reinterpret_cast<uint64>(at) % 16), whole = round_up(skipped + bytes, 16);
             arrived.load(there - skipped, at - skipped, whole);
             sum += whole;

@@ -9,28 +9,28 @@ from typing import NamedTuple
 
 from cuscan.order import SECTOR
 from cuscan.planning.assemble import even_part, power_of_two, round_up
+from cuscan.planning.gaps import Gaps, reach, rows_as_one
 from cuscan.planning.tuning import VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Dimension, Layout
+from cuscan.specs import new_tuple
 
 STEPS = 32  # steps of a tile, if the axis has so many
 MOST_ROWS = 128  # rows of threads in a tile
 NARROWEST = 8  # columns of a tile, at least, unless there are fewer
 READ, WRITTEN = 3, 8  # cost of a partly used sector, in sectors: the cache reads a partly written one from memory first
 SINGLE = 4  # cost of what threads read one by one, as a multiple, since less than a piece of it lies together
-APART = 1.25  # values move with the gaps along an axis if they lie at most so many times as far apart as without,
-SPARSE = 4  # or, with gaps of at most a sector, which moves anyway, at most so many times
 READ_BYTES, WRITTEN_BYTES = 256, 512  # of a tile along its steps, at least, if an array is contiguous along them
 READ_STEPS = 64  # steps that READ_BYTES ask for, at most
-
-
-def reach(segment: int, gaps: bool) -> float:
-    """Return how far from a segment's beginning the next one may begin to move together with it, in bytes."""
-    return max(APART * segment, min(SPARSE * segment, segment + SECTOR)) if gaps else segment
+WASTEFUL = 1.5  # tiles span a third axis if so many times as much moves otherwise
+SHORT = 64  # columns of rows that a tile then has entirely, at most
 
 
 class Sides(NamedTuple):
-    """The sides of tiles that span two axes: a tile of `most` lines has `wide` columns, smaller ones keep its shape."""
+    """The sides of tiles that span two axes: a tile of `most` lines has `wide` columns, smaller ones keep its shape.
+
+    Where columns are those of rows of `inner` columns, `columns`, `most`, `wide` and `sector` count such rows.
+    """
 
     columns: int  # of the axis
     outers: int
@@ -38,6 +38,7 @@ class Sides(NamedTuple):
     wide: int
     sector: int  # columns in a memory sector
     least: int  # batch rows, at least: with fewer, threads read the items of one more array one by one
+    inner: int = 1
 
     def of(self, lines: int, pack: int = 1) -> tuple[int, int]:
         """Return the columns, a multiple of `pack`, and the batch rows of a tile with at most `lines` lines.
@@ -46,7 +47,9 @@ class Sides(NamedTuple):
         all if these are hardly more. If that leaves too few batch rows, there are fewer columns, but a sector or more.
         `lines` are at least `pack`.
         """
-        columns, outers, most, wide, sector, least = self
+        columns, outers, most, wide, sector, least, inner = self
+        if inner > 1:
+            lines, pack = max(lines // inner, 1), 1
         if wide < columns and outers * wide <= most:
             wide = even_part(columns, max(lines // outers, 1))
         else:
@@ -58,23 +61,27 @@ class Sides(NamedTuple):
         wide = max(wide // pack, 1) * pack
         rows = even_part(outers, max(lines // wide, 1))
         if rows >= least or lines < least * max(sector, pack):
-            return wide, rows
+            return wide * inner, rows
         if lines // wide < least:
             wide = lines // least // sector * sector // pack * pack
-        return wide, least
+        return wide * inner, least
 
 
 class Axes(NamedTuple):
     """The axes of tiles: of columns, and of the batch.
 
     `sides`: those of a tile that also spans the first axis of the batch, if it does. `steps`: of a tile, at least, for
-    arrays that are contiguous along them; otherwise 0.
+    arrays that are contiguous along them; otherwise 0. `gaps`: between rows, if columns are those of several rows.
     """
 
     column: Dimension
     batch: tuple[Dimension, ...]
     sides: Sides | None
     steps: int
+    gaps: Gaps | None = None
+
+
+_Choice = tuple[tuple[Dimension, ...], int]  # the axes of a tile beside the steps; its columns, or rows of columns
 
 
 class _Array(NamedTuple):
@@ -90,12 +97,12 @@ class _Array(NamedTuple):
     gaps: bool
 
 
-def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
+def tile_axes(request: ScanRequest, layout: Layout, elements: int, *, third: bool = True) -> Axes:
     """Choose the axes of tiles of about so many elements so that partly used memory sectors waste little bandwidth.
 
     By default columns run along the results' fastest axis, and tiles may span the next one, too. If another array has
     another fastest axis, or if these two leave most threads idle, the choice is the one with the least waste: one axis
-    for columns, or one for columns and one for batch rows.
+    for columns, or one for columns and one for batch rows, or, with `third`, a short axis and another one for columns.
     """
     others, axis = layout.others, layout.axis
     fastest = _fastest_axes(request, layout)
@@ -111,21 +118,55 @@ def tile_axes(request: ScanRequest, layout: Layout, elements: int) -> Axes:
         return Axes(others[0], others[1:], None, 0)
     sector = max(SECTOR // max(request.kind.sizes[len(request.values) :]), 1)
 
-    def waste(column: Dimension, outer: Dimension | None, wide: int) -> float:
-        columns, outers = Sides(column.size, outer.size, lines, wide, sector, 1).of(lines) if outer else (wide, 1)
-        taken, extents = ((axis, column, outer) if outer else (axis, column)), (steps, columns, outers)
+    def sides_of(dims: tuple[Dimension, ...], wide: int, fewest: int = 1) -> Sides:
+        column, outer = dims[-2:]
+        inner = dims[0].size if len(dims) == 3 else 1
+        sector_of_rows = max(sector // inner, 1)
+        return new_tuple(Sides, (column.size, outer.size, lines // inner, wide, sector_of_rows, fewest, inner))
+
+    def waste(choice: _Choice) -> float:
+        """Return the bytes that move for an element."""
+        dims, wide = choice
+        extents: tuple[int, ...] = (wide,)
+        if len(dims) > 1:
+            sides = sides_of(dims, wide)
+            columns, outers = sides.of(lines)
+            extents = (columns, outers) if sides.inner == 1 else (sides.inner, columns // sides.inner, outers)
+        taken, extents = (axis, *dims), (steps, *extents)
         moved = sum([a.item * _cost(*_segment(taken, extents, a), a) for a in arrays])
-        return moved * max(lines / 2 / (columns * outers * rows), 1)  # idle threads, from half on, cost time
+        return moved * max(lines * steps / 2 / (math.prod(extents) * rows), 1)  # idle threads, from half on, cost time
 
     # Of two axes, columns run along the one with the smaller stride in the results.
-    pairs = (*((column, None) for column in others), *itertools.combinations(others, 2))
-    choices = ((column, outer, wide) for column, outer in pairs for wide in _widths(column.size, lines))
-    column, outer, wide = min(choices, key=lambda choice: waste(*choice))
-    rest = tuple([d for d in others if d is not column and d is not outer])
-    if outer is None:
-        return Axes(column, rest, None, least)
-    fewest = _least_rows((axis, column, outer), (steps, min(wide, column.size)), arrays)
-    return Axes(column, (outer, *rest), Sides(column.size, outer.size, lines, wide, sector, fewest), least)
+    best: _Choice = min(
+        [((d,), wide) for d in others for wide in _widths(d.size, lines)]
+        + [(pair, wide) for pair in itertools.combinations(others, 2) for wide in _widths(pair[0].size, lines)],
+        key=waste,
+    )
+    if third and len(others) > 2 and waste(best) > WASTEFUL * sum([a.item for a in arrays]):
+        of_three = min(_of_three_axes(others, lines), key=waste, default=best)
+        if waste(best) > WASTEFUL * waste(of_three):
+            best = of_three
+    dims, wide = best
+    rest = tuple([d for d in others if all([d is not taken for taken in dims])])
+    if len(dims) == 1:
+        return Axes(dims[0], rest, None, least)
+    *_, column, outer = dims
+    extents = (steps, *[short.size for short in dims[:-2]], min(wide, column.size))
+    sides = sides_of(dims, wide, _least_rows((axis, *dims), extents, arrays))
+    if len(dims) == 2:
+        return Axes(column, (outer, *rest), sides, least)
+    column, gaps = rows_as_one(dims[0], column)
+    return Axes(column, (outer, *rest), sides, least, gaps)
+
+
+def _of_three_axes(others: tuple[Dimension, ...], lines: int) -> Iterator[_Choice]:
+    """Yield tiles that have one short axis entirely, and parts of two others."""
+    for short in others:
+        if short.size > SHORT or short.size * NARROWEST > lines:
+            continue
+        for pair in itertools.combinations([d for d in others if d is not short], 2):
+            for wide in _widths(pair[0].size, lines // short.size, max(NARROWEST // short.size, 1)):
+                yield (short, *pair), wide
 
 
 def _fastest_axes(request: ScanRequest, layout: Layout) -> dict[int, Dimension | None]:
@@ -183,17 +224,17 @@ def _least_steps(array: _Array, axis: Dimension) -> int:
     return min(steps, axis.size)
 
 
-def _widths(size: int, lines: int) -> Iterator[int]:
-    """Yield widths of tiles with at most `lines` lines: all columns, if possible, then powers of two."""
+def _widths(size: int, lines: int, least: int = NARROWEST) -> Iterator[int]:
+    """Yield widths of tiles with at most `lines` lines: all columns, if possible, then less, down to `least`."""
     wide = min(size, lines)
     yield wide
     wide = power_of_two(wide) // 2
-    while wide >= NARROWEST:
+    while wide >= least:
         yield wide
         wide //= 2
 
 
-def _least_rows(axes: tuple[Dimension, ...], extents: tuple[int, int], arrays: list[_Array]) -> int:
+def _least_rows(axes: tuple[Dimension, ...], extents: tuple[int, ...], arrays: list[_Array]) -> int:
     """Return the fewest batch rows of a tile with which as many arrays as possible have a vector or more together."""
     size = axes[-1].size
 
@@ -215,15 +256,15 @@ def _segment(axes: tuple[Dimension, ...], extents: tuple[int, ...], array: _Arra
 
     There may be gaps along the fastest axis, where these move with the values.
     """
-    steps, segment = [abs(axis.strides[array.number]) for axis in axes], array.item
-    order = [a for a in sorted(range(len(axes)), key=steps.__getitem__) if extents[a] > 1]
-    if not order or steps[order[0]] > reach(array.item, array.gaps):
+    segment, number = array.item, array.number
+    order = sorted([(abs(axes[a].strides[number]), a) for a, extent in enumerate(extents) if extent > 1])
+    if not order or order[0][0] > reach(segment, array.gaps):
         return segment, segment
-    span = steps[order[0]]
-    for a in order:
-        if steps[a] != span:
+    span = order[0][0]
+    for step, a in order:
+        if not span <= step <= reach(span, array.gaps):
             break
-        span *= extents[a]
+        span = step * extents[a]
         segment *= extents[a]
         if extents[a] < axes[a].size:
             break

@@ -309,7 +309,7 @@ def _whole_rows_shape(
     if not rows or not in_bulk:
         return None
     shape = share.tile(rows, size, 1)
-    fits = tile_words(request, layout, scan, shape, share.of_unit, in_bulk, False)[-1] <= room_of(target, share)
+    fits = tile_words(request, layout, scan, shape, share.of_unit, in_bulk, False).nbytes <= room_of(target, share)
     return shape if fits else None
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from cuscan.order import COLUMNS, PAIRED_SECTION, SECTOR
 from cuscan.planning.assemble import even_part, round_up
-from cuscan.planning.crossing import Sides, reach
-from cuscan.planning.gaps import Gaps
+from cuscan.planning.crossing import Sides
+from cuscan.planning.gaps import Gaps, reach
 from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.tuning import LINE_BYTES
 from cuscan.request import ScanRequest
@@ -18,9 +18,10 @@ from cuscan.specs import new_tuple
 RUN = COLUMNS.items  # steps
 FINDERS = 32  # threads of the block's last warp, which locates tiles ahead of the others
 PIECE = 16  # bytes of one copy
-IN_BULK = 1 << 8  # in the packed axis order: bulk copies move the array
-SPLIT = 1 << 9  # the same: each thread row's steps are a segment, with a gap before the next
-PACKED = 1 << 10  # the same: columns lie side by side
+DENSE = 8  # in the packed axis order: the bit from which the number of axes in a segment follows
+IN_BULK = 1 << 11  # the same: bulk copies move the array
+SPLIT = 1 << 12  # the same: each thread row's steps are a segment, with a gap before the next
+PACKED = 1 << 13  # the same: columns lie side by side
 RECIPROCAL_BITS = 20  # as in struct Pieces
 MEETING = 4  # most threads that meet in a bank, by the columns of a batch row; with more, there are gaps between rows
 MEETING_BYTES = 64  # of such a row, least
@@ -77,9 +78,10 @@ class PanelScan(NamedTuple):
     gaps: Gaps | None = None  # between columns, if these are several rows
 
 
-STEP, COLUMN, OUTER = range(3)  # the axes of a tile (PanelAxis)
-THREAD_ROW = 3  # beside these: from a thread row to the next
-_ORDERS = ((STEP, COLUMN, OUTER), (COLUMN, STEP, OUTER), (OUTER, STEP, COLUMN))  # by fastest axis
+# The axes of a tile (PanelAxis). If columns are those of several rows, COLUMN is from row to row, and INNER along one.
+STEP, COLUMN, OUTER, INNER = range(4)
+_COLUMNS, _COLUMNS_OF_ROWS = [COLUMN], [INNER, COLUMN]
+THREAD_ROW = 3  # among the pitches: from a thread row to the next
 
 
 _DIRECT = (-1, *(0,) * 8)  # the words of an array that is not in shared memory
@@ -118,10 +120,22 @@ def parts_of(height: int) -> int:
     return max(COLUMNS.unit // height, 1).bit_length() - 1
 
 
+class TileWords(NamedTuple):
+    """The layout of a tile in shared memory: words of the geometry, those of each array, and its total bytes.
+
+    `gaps`: the words of struct ColumnGaps, if columns are those of several rows.
+    """
+
+    places: tuple[int, ...]
+    arrays: list[int]
+    nbytes: int
+    gaps: tuple[int, ...]
+
+
 def tile_words(
     request: ScanRequest, layout: Layout, scan: PanelScan, shape: Shape, chunk: int, in_bulk: int, split: bool
-) -> tuple[tuple[int, ...], list[int], int]:
-    """Return the geometry words of the shared-memory layout, those of each array, and the total bytes.
+) -> TileWords:
+    """Return the layout of a tile in shared memory.
 
     Blocks share panels by chunks of `chunk` thread rows, a power of two, or take whole panels (0). A warp scans the
     totals of a tile or, if there are chunks, of at most LANES * many thread rows at once. Bulk copies move segments
@@ -130,10 +144,13 @@ def tile_words(
     """
     kind, (rows, columns, outers, height, width) = request.kind, shape
     first, behind = len(kind.values), len(kind.sizes)  # the range of the results
-    sizes = scan.column.size, scan.batch[0].size
+    every = scan.gaps.every if scan.gaps else 1  # columns of a row
+    sizes = scan.column.size // every, scan.batch[0].size, every
     steps_down, steps_across, steps_beyond = layout.axis.strides, scan.column.strides, scan.batch[0].strides
-    at = round_up(280 + 32 * len(layout.arrays) + 264 * (behind + 2), LINE_BYTES)  # panel_header of panels.cuh
+    at = 280 + 32 * len(layout.arrays) + 3 * (104 if scan.gaps else 88) * (behind + 2)  # panel_header of panels.cuh
+    at = round_up(at, LINE_BYTES)
     words: list[int] = []
+    in_tile = [0] * len(layout.arrays)
     alike: Any = None  # the key of the previous array: most are equal
     gapped = False  # whether the previous array's segments have gaps
     array = None
@@ -143,32 +160,35 @@ def tile_words(
             words += _DIRECT
             continue
         size, length = spec.dtype.itemsize, scan.length - (kind.include_initial and not is_result)
-        between = (columns - 1) // scan.gaps.every * scan.gaps.nbytes[i] if scan.gaps else 0  # bytes of gaps
-        key = size, steps_down[i], steps_across[i], steps_beyond[i], length, between
-        taken = min(height, length)
+        gap = scan.gaps.nbytes[i] if scan.gaps else 0
+        key = size, steps_down[i], steps_across[i], steps_beyond[i], length, gap
         if key != alike or (is_result and gapped):
-            extents = (taken, columns, outers)
+            across = steps_across[i]
+            strides: tuple[int, ...] = (steps_down[i], every * across + gap, steps_beyond[i])
+            extents: tuple[int, ...] = (min(height, length), -(-columns // every), outers)
+            if scan.gaps:
+                strides, extents = (*strides, across), (*extents, every)
             split_rows, of_thread = rows if split else 1, scan.share.height
             array = _array(
                 size,
-                key[1:4],
+                strides,
                 (length, *sizes),
                 extents,
                 in_bulk,
                 split_rows,
                 of_thread,
                 scan.lacking,
-                between,
                 gaps=not is_result,
             )
-            alike, gapped = key, array is not None and array[-1]
+            alike, gapped = key, array is not None and array.gaps
         if array is None:
             words += _DIRECT
             continue
-        pitches, order, nbytes, segment, segments, _ = array
         begins = SECTOR if is_result else PIECE  # stores begin at sectors
-        words += at, *pitches, order, *_pieces(segment, segments, begins, scan.share.threads)
-        at += round_up(nbytes + 2 * (SECTOR if order & IN_BULK else PIECE), LINE_BYTES)
+        pieces = _pieces(array.segment, array.segments, begins, scan.share.threads)
+        words += at, *array.pitches, array.order, *pieces
+        in_tile[i] = array.between_rows
+        at += round_up(array.nbytes + 2 * (SECTOR if array.order & IN_BULK else PIECE), LINE_BYTES)
     exchange, levels, stack = at, 0, min(chunk, LANES * scan.share.many) or rows
     if chunk or rows > 1:
         at += round_up((chunk or rows) * (width | 1) * scan.share.state, PIECE)
@@ -180,7 +200,8 @@ def tile_words(
         before = chunk * scan.share.height // COLUMNS.unit or 1 << units  # units of a chunk, or of a tile
         before += chunk // stack if units else 0  # and stacks
         at += width * ((1 + levels + before) * scan.share.carry + parts * scan.share.state)
-    return (stack, exchange, carries, levels, parts, units), words, at
+    gaps = (*scan.gaps.words(), *in_tile) if scan.gaps else ()
+    return new_tuple(TileWords, ((stack, exchange, carries, levels, parts, units), words, at, gaps))
 
 
 def keeps_carries(scan: PanelScan, shape: Shape) -> bool:
@@ -211,68 +232,80 @@ def aligned_columns(
     return max(min(aligned, PIECE // widest), 1)
 
 
+class _Array(NamedTuple):
+    """How an array lies in shared memory.
+
+    `pitches`: in bytes, of steps, columns, batch rows and thread rows. `order`: of axes (`PanelArray`). `segment`:
+    bytes of one; `gaps`: whether segments have gaps. `between_rows`: bytes of the gap between rows of columns in the
+    tile, if columns are those of several rows.
+    """
+
+    pitches: tuple[int, ...]
+    order: int
+    nbytes: int
+    segment: int
+    segments: int
+    gaps: bool
+    between_rows: int
+
+
 def _array(
     item: int,
-    strides: tuple[int, int, int],
-    sizes: tuple[int, int, int],
-    extents: tuple[int, int, int],
+    strides: tuple[int, ...],
+    sizes: tuple[int, ...],
+    extents: tuple[int, ...],
     in_bulk: int,
     rows: int,
     steps_of_thread: int,
     lacking: int,
-    between: int = 0,
     *,
     gaps: bool,
-) -> tuple[list[int], int, int, int, int, bool] | None:
+) -> _Array | None:
     """Return how an array with items of `item` bytes lies in shared memory; None if threads access it in global memory.
 
-    A tile has `extents` of its `sizes`; gaps between its columns have `between` bytes in all, and the last column of a
-    row lacks `lacking` bytes. A segment is what the tile
-    has of the array's fastest axis, and of the next axes as long as they follow without gaps or, with `gaps`, with
-    small ones; but not of batch rows whose threads would meet in a bank. Where these are the columns and then the
-    steps, and there are several of `rows` thread rows, a segment is what one of these reads, and there are gaps between
-    them.
-
-    Returns:
-        The pitches in bytes with that of thread rows, the packed axis order (`PanelArray`), the bytes of the array and
-        of a segment, the number of segments, and whether these have gaps.
+    Of each axis, the arguments have the stride, the size and what a tile spans; of INNER, too, if columns are those of
+    several rows. The last column lacks `lacking` bytes. A segment is what the tile has of
+    the array's fastest axis, and of the next axes as long as they follow without gaps or, with `gaps`, with small ones;
+    but not of batch rows whose threads would meet in a bank. Where these are the columns and then the steps, and there
+    are several of `rows` thread rows, a segment is what one of these reads, and there are gaps between them.
     """
-    steps = abs(strides[STEP]), abs(strides[COLUMN]), abs(strides[OUTER])
-    fastest = COLUMN
-    if steps[COLUMN] != item or extents[COLUMN] == 1:
+    steps, of_rows = [abs(stride) for stride in strides], len(strides) > len((STEP, COLUMN, OUTER))
+    columns, of_columns = (INNER, _COLUMNS_OF_ROWS) if of_rows else (COLUMN, _COLUMNS)  # the first axis; all axes
+    fastest = columns
+    if steps[columns] != item or extents[columns] == 1:
         most = reach(item, gaps)
-        near = [a for a in (STEP, OUTER, COLUMN) if extents[a] > 1 and item <= steps[a] <= most]
+        near = [a for a in (STEP, OUTER, COLUMN, columns) if extents[a] > 1 and item <= steps[a] <= most]
         if near:
             fastest = min(near, key=steps.__getitem__)
-        elif steps[COLUMN] != item:
+        elif steps[columns] != item:
             return None
     # Segments must ascend in memory. Only steps may descend, and batch rows may be broadcast.
     if strides[STEP] == 0 or extents[STEP] == 0:
         return None
     if (strides[COLUMN] <= 0 and extents[COLUMN] != 1) or (strides[OUTER] < 0 and extents[OUTER] != 1):
         return None
-    order = _ORDERS[fastest]
-    _, one, other = order
-    if (extents[one] == 1, steps[one]) > (extents[other] == 1, steps[other]):
-        order = fastest, other, one
-    pitches, segment, dense = [0, 0, 0, 0], item, 0  # bytes of the segment so far, and its axes
+    if of_rows and strides[INNER] <= 0:
+        return None
+    order = sorted(range(len(strides)), key=lambda a: (a != fastest, extents[a] == 1, steps[a]))
+    pitches, segment, dense = [0] * 4, item, 0  # bytes of the segment so far, and its axes
     gap = steps[fastest] - item  # moves together with a segment's last item, too
     end, segments = item + gap, 1  # bytes of the array so far, and its segments
     whole = True  # whether the segment covers the full size of each of its axes
     split, gapped = 0, False
     for a in order:
-        meets = a == OUTER and fastest == COLUMN and dense == 2 and _meet(steps[a], extents[COLUMN])
+        meets = a == OUTER and fastest == columns and dense == len(of_columns) + 1
+        meets = meets and _meet(steps[a], extents[COLUMN] * (extents[INNER] if of_rows else 1))
         follows = whole and not meets and segment <= steps[a] <= reach(segment, gaps)
         gapped = gapped or (follows and steps[a] != segment)
-        if a == STEP and fastest == COLUMN and dense == 1 and follows and rows > 1:
+        if a == STEP and follows and rows > 1 and order[:dense] == of_columns:  # the segment has columns alone
             split = _split_row(steps[a], steps_of_thread)
         if split and a == STEP:
             pitches[a] = steps[a]
             segment, segments = steps[a] * steps_of_thread, rows
-            dense, whole, end = 2, False, round_up((rows - 1) * split, SECTOR) + segment
+            dense, whole, end = dense + 1, False, round_up((rows - 1) * split, SECTOR) + segment
         elif follows:
             pitches[a] = steps[a]
-            segment += (extents[a] - 1) * steps[a] + (between if a == COLUMN else 0)
+            segment += (extents[a] - 1) * steps[a]
             if a == COLUMN and extents[a] == sizes[a]:
                 segment -= lacking
             end = segment + gap
@@ -282,22 +315,31 @@ def _array(
             # The smallest pitch without overlap whose offset modulo 16 bytes, or 32 for bulk copies, equals the
             # stride's in global memory. If adjacent threads do not access adjacent memory, it spans an odd number of
             # pieces, to avoid bank conflicts.
-            modulus = SECTOR if fastest == COLUMN and 0 < in_bulk <= segment else PIECE
+            modulus = SECTOR if fastest == columns and 0 < in_bulk <= segment else PIECE
             least = end + modulus - 1
             pitch = least + (steps[a] - least) % modulus
-            if (meets or fastest != COLUMN) and pitch // PIECE % 2 == 0:
+            if (meets or fastest != columns) and pitch // PIECE % 2 == 0:
                 pitch += PIECE
             pitches[a] = pitch
             end += (extents[a] - 1) * pitch
-    if fastest != COLUMN and segment < PIECE:
+    if fastest != columns and segment < PIECE:
         return None
+    between_rows = 0
+    if of_rows:
+        # The device reads the axes of segments, of groups of these and of sets of groups, in this order.
+        order[dense:] = sorted(order[dense:], key=lambda a: -extents[a])
+        between_rows = pitches[COLUMN] - extents[INNER] * pitches[INNER]
+        pitches[COLUMN] = pitches[INNER]
     pitches[THREAD_ROW] = split or steps_of_thread * pitches[STEP]
     if strides[STEP] < 0:
         pitches[STEP], pitches[THREAD_ROW] = -pitches[STEP], -pitches[THREAD_ROW]
     moves = SPLIT | IN_BULK if split else IN_BULK if 0 < in_bulk <= segment else 0
-    if fastest == COLUMN and pitches[COLUMN] == item:
+    if fastest == columns and pitches[COLUMN] == item:
         moves |= PACKED
-    return pitches, order[0] | order[1] << 2 | order[2] << 4 | dense << 6 | moves, end, segment + gap, segments, gapped
+    packed = order[0] | order[1] << 2 | order[2] << 4 | dense << DENSE | moves
+    if of_rows:
+        packed |= order[3] << 6
+    return new_tuple(_Array, (tuple(pitches), packed, end, segment + gap, segments, gapped, between_rows))
 
 
 def _meet(row: int, columns: int) -> bool:

@@ -35,6 +35,7 @@ from cuscan.planning.panel_tile import (
     PanelScan,
     Shape,
     Share,
+    TileWords,
     aligned_columns,
     keeps_carries,
     smaller,
@@ -82,6 +83,8 @@ class Panels(NamedTuple):
 
     batch: tuple[Dimension, ...]
     column: Dimension
+    columns: int  # of a tile
+    of_row: int  # columns of a row, if there are gaps between rows; otherwise 1
     constants: dict[str, int]
     beside: tuple[int, ...]
     block: int  # threads
@@ -96,10 +99,11 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
     """Return the plan for columns of any alignment, on words if that is possible."""
     on = on_words(request, layout)
     request, layout, lacking = on[:3] if on else (request, layout, 0)
-    panels = (None if on else _panels_with_gaps(request, layout, target)) or _panels_of(
-        request, layout, target, lacking
-    )
-    batch, column, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
+    panels = None if on else _panels_with_gaps(request, layout, target)
+    panels = panels or _panels_of(request, layout, target, lacking)
+    if panels.columns % panels.of_row:  # tiles that fit in shared memory would cut rows
+        panels = _panels_of(request, layout, target, lacking, third=False)
+    batch, column, _, _, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
     shared = words > 0
     turns = number * chunks if shared else number
     if shared:
@@ -131,25 +135,28 @@ def _panels_with_gaps(request: ScanRequest, layout: Layout, target: Target) -> P
     found = with_gaps(request, layout)
     if found is None:
         return None
-    layout, gaps = found
-    panels = _panels_of(request, layout, target, 0, gaps)
-    columns = panels.beside[len(gaps.words())]
-    return panels if columns == panels.column.size else None
+    panels = _panels_of(request, found[0], target, 0, found[1])
+    return panels if panels.columns == panels.column.size else None
 
 
-def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: int, gaps: Gaps | None = None) -> Panels:
+def _panels_of(
+    request: ScanRequest, layout: Layout, target: Target, lacking: int, gaps: Gaps | None = None, *, third: bool = True
+) -> Panels:
     """Return panels for a scan along an axis that is not the contiguous one of the results or of the values.
 
-    `lacking`: bytes that the last word of a row lacks, if columns are words. `gaps`: between columns.
+    `lacking`: bytes that the last word of a row lacks, if columns are words. `gaps`: between columns. `third`: whether
+    tiles may span a third axis.
     """
     kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
     numbers = sum([spec.is_number for spec in request.values])
     longest = min(power_of_two(length), LONGEST)
     crossing = _held_by(kind, numbers, index, longest, True)  # tiles of one axis may then hold more
-    column, others, sides, steps = tile_axes(request, layout, LARGE.threads * crossing.elements)
+    third = third and not (words or gaps)
+    column, others, sides, steps, of_rows = tile_axes(request, layout, LARGE.threads * crossing.elements, third=third)
     elsewhere = column is not layout.others[0]
     if (words and elsewhere) or (gaps and (sides or elsewhere)):
         column, others, sides, steps = layout.others[0], layout.others[1:], None, 0
+    gaps = gaps or of_rows
     batch = batch_of(layout, others)
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
     aligned = 1 if counts or words else aligned_columns(request, layout, column, batch, gaps)
@@ -190,7 +197,7 @@ def _panels_of(request: ScanRequest, layout: Layout, target: Target, lacking: in
     room = room_of(target, scan.share)
 
     def nbytes_of(shape: Shape) -> int:
-        return tile_words(request, layout, scan, shape, 0, _in_bulk(target, shares=False), False)[-1]
+        return tile_words(request, layout, scan, shape, 0, _in_bulk(target, shares=False), False).nbytes
 
     shape = own_shape(scan, target)
     if length > shape.height and shape.rows == 1 and shape.columns < column.size and not sides:
@@ -288,12 +295,12 @@ def _panels(
         filled = filled_shape(scan, shape, chunk)
         if filled is not shape:
             words = tile_words(request, layout, scan, filled, chunk, in_bulk, split)
-            if words[-1] <= room:
+            if words.nbytes <= room:
                 return _with_tile(scan, filled, chunk, number, room, words)
             if shares:  # then chunks have tiles of fewer thread rows
                 chunk = max(chunk_of(request, target, scan, shape, number, shape.rows).rows >> fewer, least)
         words = tile_words(request, layout, scan, shape, chunk, in_bulk, split)
-        if words[-1] <= room:
+        if words.nbytes <= room:
             return _with_tile(scan, shape, chunk, number, room, words)
         if chunk > least:
             fewer += 1
@@ -308,12 +315,10 @@ def _in_bulk(target: Target, *, shares: bool) -> int:
     return 0 if target.arch < BULK_ARCH else SHARED_BULK_BYTES if shares else BULK_BYTES
 
 
-def _with_tile(
-    scan: PanelScan, tile: Shape, chunk: int, number: int, room: int, words: tuple[tuple[int, ...], list[int], int]
-) -> Panels:
+def _with_tile(scan: PanelScan, tile: Shape, chunk: int, number: int, room: int, words: TileWords) -> Panels:
     """Return `number` panels of tiles with the given words (`tile_words`); blocks share them by chunks, if any."""
     length, column, batch, share, _, _, lacking, gaps = scan
-    (rows, columns, outers, height, width), (places, arrays, _) = tile, words
+    (rows, columns, outers, height, width), (places, arrays, _, of_gaps) = tile, words
     keeps = not chunk and keeps_carries(scan, tile)
     assert width <= share.beside(rows) and columns % share.pack == 0
     assert not keeps or height & height - 1 == 0, "tiles that keep carries are nodes of the tree, or have some"
@@ -341,8 +346,10 @@ def _with_tile(
     return Panels(
         batch,
         column,
+        columns,
+        gaps.every if gaps else 1,
         constants,
-        (*(gaps.words() if gaps else ()), *of_tile, *places, levels, of_chunk, turns, number, tiles, lacking, *arrays),
+        (*of_gaps, *of_tile, *places, levels, of_chunk, turns, number, tiles, lacking, *arrays),
         share.threads + FINDERS,
         share.per_sm,
         room,

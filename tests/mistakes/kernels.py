@@ -43,7 +43,7 @@ SHAPES = {
     "panels-misaligned": ((4, 70, 45), 1, GPU),
     "panels-wide": ((2, 300, 257), 1, ONE_SM),
     "panels-parts": ((1, 700, 31), 1, GPU),
-    "panels-apart": ((2, 2, 3, 70, 5), 3, GPU),
+    "panels-apart": ((2, 2, 2, 3, 70, 5), 4, GPU),
     "strips": ((37 * 256 + 8, 12), 0, GPU),
     "strips-abreast": ((3, 5 * 256 + 10, 8), 1, GPU),
     "strips-spans": ((282 * 256, 12), 0, GPU),
@@ -54,7 +54,7 @@ SHAPES = {
     "whole-rows-long": ((17 * 16 * 128 + 9, 33), 0, MANY_SMS),
 }
 # Axes along which the array is part of a larger one, so that axes of the batch cannot be joined, or rows have gaps.
-GAPS = {"panels-apart": (1, 2), "panels-parts": (2,), "staged-rows-apart": (1, 3)}
+GAPS = {"panels-apart": (1, 2, 3), "panels-parts": (2,), "staged-rows-apart": (1, 3)}
 # Sums of float32. Their states have 4 bytes, unlike intervals: then blocks of tiles take tickets ahead, threads of
 # strips hold their values, and a part of whole rows is two units. In panels-strided every fifth number is a value; in
 # panels-turned values lie along the scanned axis, and results across it.

@@ -772,8 +772,8 @@ PIECES = (
         Kind.LOST,
         "panels-sums",
         TILE,
-        "uint64(stride) | uint64(group_stride) | uint64(bytes | tail)) % kPiece",
-        "uint64(bytes | tail)) % kPiece",
+        "uint64(stride) | uint64(group_stride) |",
+        "",
     ),
     Mistake(
         "upside-down-from-its-first-step",

@@ -25,7 +25,9 @@ struct PanelShared {
     PanelTurn<Config> turns[kTurns];
 };
 // The bytes that planning/panel_tile.py reserves for PanelShared.
-constexpr int panel_header(int arrays, int tiled) { return 280 + 4 * 8 * arrays + 3 * 88 * tiled; }
+constexpr int panel_header(int arrays, int tiled, bool gaps) {
+    return 280 + 4 * 8 * arrays + 3 * (gaps ? 104 : 88) * tiled;
+}
 
 template <class Config>
 struct Panels {
@@ -510,6 +512,7 @@ struct Panels {
         const int64 outer = in.block * geometry.outers, at = in.panel * geometry.columns;
         for (int a = target::thread_index() % target::kWarp; a < Numbers::kCount; a += target::kWarp) {
             char* first = origin.array[a] + outer * geometry.batch[0].stride[a] + at * geometry.column.stride[a] +
+                          in.panel * geometry.gaps_before(int(geometry.columns)) * geometry.gap(a) +
                           position * geometry.axis.stride[a];
             uint64 rest = batch.whole;
             CUSCAN_UNROLL
@@ -603,7 +606,8 @@ template <class Config>
 CUSCAN_DEVICE void panels(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                           const PanelGeometry<Config>& geometry) {
     using Kernel = Panels<Config>;
-    static_assert(sizeof(PanelShared<Config>) <= panel_header(Arrays<Config>::kCount, Arrays<Config>::kInitial));
+    static_assert(sizeof(PanelShared<Config>) <=
+                  panel_header(Arrays<Config>::kCount, Arrays<Config>::kInitial, Config::kGaps));
     struct alignas(target::kLine) Shared {
         char bytes[Config::kSharedBytes];
     };
