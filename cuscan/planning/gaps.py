@@ -50,18 +50,17 @@ def with_gaps(request: ScanRequest, layout: Layout) -> tuple[Layout, Gaps] | Non
     """
     if len(layout.others) < 2:
         return None
-    rows, beside, *rest = layout.others
-    columns, across = rows
+    columns, rows, *rest = layout.others
     first, behind = len(request.values), len(request.kind.sizes)
-    if columns * max(request.kind.sizes) >= LINE_BYTES:
+    if columns.size * max(request.kind.sizes) >= LINE_BYTES:
         return None
-    one, gaps = rows_as_one(rows, beside)
+    one, gaps = rows_as_one(columns, rows)
     for i, gap in enumerate(gaps.nbytes[: behind + 2]):
         spec = layout.arrays[i]
         if gap == 0 or spec is None:
             continue
-        row = columns * across[i]
-        is_result, lies_beside = first <= i < behind, across[i] == spec.dtype.itemsize
+        row = columns.size * columns.strides[i]
+        is_result, lies_beside = first <= i < behind, columns.strides[i] == spec.dtype.itemsize
         if is_result or not lies_beside or not 0 < gap <= reach(row, gaps=True) - row:
             return None
     if not any(gaps.nbytes[: behind + 2]):
