@@ -114,3 +114,13 @@ def odd_steps(dtype: str, decay_dtype: str = "") -> Draw:
         return a, b
 
     return draw
+
+
+def in_order(order: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Array:
+    """An array of zeros whose axes have this order in memory."""
+    return np.moveaxis(np.zeros([shape[axis] for axis in order], dtype), range(len(order)), order)
+
+
+def arrays_of(result: Any) -> list[Array]:
+    """The arrays of a result, which may be a tuple of results."""
+    return [array for one in result for array in arrays_of(one)] if isinstance(result, tuple) else [np.asarray(result)]

@@ -640,19 +640,31 @@ def rows_anywhere() -> dict[str, Call]:
     return found
 
 
-def columns_with_gaps() -> dict[str, Call]:
-    """Scans of short rows that lack some columns: an axis a tile, tiles of a block, chunks that blocks share."""
+def _lacking_columns(dtype: str, shape: tuple[int, ...], before: int, behind: int, flags: str, backwards: bool) -> Call:
+    """A scan along axis 1 of rows that lack so many columns at either end; flags lack as many."""
 
-    def call(dtype: str, shape: tuple[int, ...], before: int, behind: int, flags: str, **keywords: Any) -> Call:
-        def seen(dtype: str) -> Seen:
-            wide = (*shape[:-1], before + shape[-1] + behind)
-            return Seen(numbers(wide, dtype), lambda memory: memory[..., before : before + shape[-1]])
+    def seen(dtype: str) -> Seen:
+        wide = (*shape[:-1], before + shape[-1] + behind)
+        return Seen(numbers(wide, dtype), lambda memory: memory[..., before : before + shape[-1]])
 
-        if flags:
-            keywords[flags] = seen("bool")
-        return Call(cuscan.scan, (seen(dtype),), {"axis": 1, **keywords})
+    given = {flags: seen("bool")} if flags else {}
+    return Call(cuscan.scan, (seen(dtype),), {"axis": 1, "reverse": backwards, "exclusive": backwards, **given})
 
-    found = {}
+
+def _to_another_order(dtype: str, shape: tuple[int, ...], axis: int, order: tuple[int, ...], flags: str) -> Call:
+    """A scan to results whose axes have this order in memory. Flags are in the order of the values."""
+    base = numbers(tuple(shape[a] for a in order), dtype, seed=1)
+    out = Seen(base, lambda memory: permuted(memory, np.argsort(order)))
+    given = {flags: numbers(shape, "bool")} if flags else {}
+    return Call(cuscan.scan, (numbers(shape, dtype),), {"axis": axis, "dtype": dtype, "out": out, **given})
+
+
+# Panels whose columns are those of several rows: rows with gaps, and tiles of three axes beside the steps. Of both,
+# tiles of a whole axis, tiles of a block, and chunks that blocks share.
+COLUMNS_OF_ROWS: dict[str, Callable[[], Call]] = {
+    f"{dtype} {shape}, {before} and {behind} more{', ' * bool(flags)}{flags}": functools.partial(
+        _lacking_columns, dtype, shape, before, behind, flags, before > 0
+    )
     for shape, dtype, before, behind in (
         ((9000, 5, 6, 6), "float32", 0, 1),
         ((9000, 9, 7, 2), "bfloat16", 0, 1),
@@ -660,18 +672,12 @@ def columns_with_gaps() -> dict[str, Call]:
         ((300, 700, 4, 7), "float64", 1, 1),
         ((2, 70_001, 3, 5), "uint8", 0, 3),
         ((10, 9001, 8, 10), "float16", 0, 1),
-    ):
-        for flags in ("", "mask", "reset"):
-            found[f"{dtype} {shape}, {before} and {behind} more{', ' * bool(flags)}{flags}"] = call(
-                dtype, shape, before, behind, flags, reverse=bool(before), exclusive=bool(before)
-            )
-    return found
-
-
-# Shape, scanned axis, and the order of the results' axes in memory, of scans whose tiles span three axes beside the
-# steps: tiles of a whole axis, of a block, chunks that blocks share.
-THREE_AXES = {
-    f"{dtype} {shape} along {axis} to {order}{', ' * bool(flags)}{flags}": (dtype, shape, axis, order, flags)
+    )
+    for flags in ("", "mask", "reset")
+} | {
+    f"{dtype} {shape} along {axis} to {order}{', ' * bool(flags)}{flags}": functools.partial(
+        _to_another_order, dtype, shape, axis, order, flags
+    )
     for dtype, shape, axis, order, all_flags in (
         ("float32", (19, 19, 3, 900), 1, (1, 3, 2, 0), ("",)),
         ("uint8", (19, 19, 3, 900), 1, (3, 0, 1, 2), ("", "mask")),
@@ -682,14 +688,6 @@ THREE_AXES = {
     )
     for flags in all_flags
 }
-
-
-def of_three_axes(dtype: str, shape: tuple[int, ...], axis: int, order: tuple[int, ...], flags: str) -> Call:
-    """A scan of `THREE_AXES`. Flags are in the order of the values."""
-    base = numbers(tuple(shape[a] for a in order), dtype, seed=1)
-    out = Seen(base, lambda memory: permuted(memory, np.argsort(order)))
-    given = {flags: numbers(shape, "bool")} if flags else {}
-    return Call(cuscan.scan, (numbers(shape, dtype),), {"axis": axis, "dtype": dtype, "out": out, **given})
 
 
 TURNED = {

@@ -28,7 +28,7 @@ import numpy as np
 from copied_flags import ACROSS, FEWEST, Across
 from features import FEATURES, LOG_SUMS, call_for, segments_for
 from gpu import (
-    THREE_AXES,
+    COLUMNS_OF_ROWS,
     TURNED,
     WAYS,
     Call,
@@ -36,12 +36,10 @@ from gpu import (
     Seen,
     check,
     check_call,
-    columns_with_gaps,
     config_of,
     cupy,
     need,
     numbers,
-    of_three_axes,
     rows_anywhere,
     small_units,
     turned,
@@ -271,11 +269,9 @@ def rows_that_begin_anywhere() -> Iterator[Case]:
         yield f"rows anywhere, {name}", lambda call=call: check_call("cupy", call)
 
 
-def rows_with_gaps() -> Iterator[Case]:
-    for name, call in columns_with_gaps().items():
-        yield f"panels, columns with gaps, {name}", lambda call=call: check_call("cupy", call)
-    for name, fields in THREE_AXES.items():
-        yield f"panels, three axes, {name}", lambda fields=fields: check_call("cupy", of_three_axes(*fields))
+def columns_of_rows() -> Iterator[Case]:
+    for name, make in COLUMNS_OF_ROWS.items():
+        yield f"panels, columns of rows, {name}", lambda make=make: check_call("cupy", make())
 
 
 def arrays_along_the_axis() -> Iterator[Case]:
@@ -312,7 +308,7 @@ def main() -> int:
             *flags_of_all_lines(),
             *flags_across_rows(),
             *rows_that_begin_anywhere(),
-            *rows_with_gaps(),
+            *columns_of_rows(),
             *arrays_along_the_axis(),
         ]
         chosen = [case for case in cases if not sys.argv[1:] or any(word in case[0] for word in sys.argv[1:])]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from gpu import (
+    COLUMNS_OF_ROWS,
     H200,
     LIBRARIES,
-    THREE_AXES,
     TURNED,
     WAYS,
     Call,
@@ -21,7 +21,6 @@ from gpu import (
     broadcast,
     check,
     check_call,
-    columns_with_gaps,
     compile_ahead,
     config_of,
     configs_of,
@@ -30,7 +29,6 @@ from gpu import (
     need,
     numbers,
     numpy_dtype,
-    of_three_axes,
     permuted,
     request_of,
     rows_anywhere,
@@ -87,18 +85,9 @@ def test_arrays_that_lie_along_the_axis(name, arrays):
         check_call(name, call)
 
 
-@pytest.mark.parametrize("name, rows", in_turn(*((rows,) for rows in columns_with_gaps())))
-def test_columns_with_gaps(name, rows):
-    call = columns_with_gaps()[rows]
-    config = make_plan(call.request(), H200).config
-    assert config.family == "panels" and dict(config.constants)["Gaps"]
-    for _ in range(3):
-        check_call(name, call)
-
-
-@pytest.mark.parametrize("name, fields", in_turn(*((fields,) for fields in THREE_AXES)))
-def test_tiles_of_three_axes(name, fields):
-    call = of_three_axes(*THREE_AXES[fields])
+@pytest.mark.parametrize("name, rows", in_turn(*((rows,) for rows in COLUMNS_OF_ROWS)))
+def test_columns_of_several_rows(name, rows):
+    call = COLUMNS_OF_ROWS[rows]()
     config = make_plan(call.request(), H200).config
     assert config.family == "panels" and dict(config.constants)["Gaps"]
     for _ in range(3):

@@ -71,7 +71,7 @@ def turned(shape: tuple[int, ...], axis: int, order: tuple[int, ...], dtype: str
 
 
 @pytest.mark.parametrize("target", [H200, Target(80, 108, 164 * 1024), Target(86, 84, 100 * 1024)])
-def test_tiles_span_a_third_axis_if_half_as_much_moves(target):
+def test_tiles_span_a_third_axis_where_much_less_moves_then(target):
     """Results lie side by side along two short axes, values along a third one."""
     made = turned((1492, 3, 10, 1568), 0, (3, 0, 2, 1), target=target)
     _, (size, *_), batch = dimensions(made)
@@ -81,11 +81,11 @@ def test_tiles_span_a_third_axis_if_half_as_much_moves(target):
     assert [of[0] for of in batch] == [1568]
 
 
-def test_tiles_of_two_axes_suffice_if_less_than_that_moves():
+def test_tiles_of_two_axes_suffice_where_little_less_would_move():
     assert constants(turned((16, 159, 128, 45), 2, (3, 0, 2, 1)), "Gaps") == (0,)
 
 
-def test_tiles_of_two_axes_have_parts_of_rows_that_do_not_fit():
+def test_tiles_span_two_axes_where_rows_of_three_do_not_fit():
     with mock.patch("cuscan.planning.crossing.WASTEFUL", 0):
         small, large = (
             turned((4000, 2, 5, 2), 0, (1, 3, 2, 0), "complex128", target=target)

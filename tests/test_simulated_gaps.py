@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import simulator
-from draws import NUMBERS, Array, Draw, draws, steps
+from draws import NUMBERS, Array, Draw, arrays_of, draws, in_order, steps
 from feature_cases import Case, twin
 from selection import covering, each, pairs
 from simulator import CODE, DeviceCode, Simulation, assert_same, prepare
@@ -180,11 +180,6 @@ class Turned:
         return config.family == "panels" and bool(dict(config.constants)["Gaps"])
 
 
-def in_order(order: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Array:
-    """An array of a shape with this order of axes in memory."""
-    return np.moveaxis(np.zeros([shape[axis] for axis in order], dtype), range(len(order)), order)
-
-
 @pytest.mark.parametrize("results", [(1, 3, 2, 0), (2, 1, 3, 0), (3, 2, 1, 0)])
 @pytest.mark.parametrize("values", [(0, 1, 2, 3), (0, 2, 3, 1)])
 def test_tiles_of_three_axes_without_elements(values: tuple[int, ...], results: tuple[int, ...]) -> None:
@@ -202,11 +197,6 @@ def turned() -> list[Turned]:
     always = Turned("split", (2, 3, 0, 1), (3, 0, 1, 2), "uint8", "plain")  # rows are closer than columns of one
     drawn = [Turned(*one, flags=rng.choice(ORDERS)) for one in some]
     return [case for case in (always, *drawn) if case.spans_three_axes()]
-
-
-def arrays_of(result: Any) -> list[Array]:
-    """The arrays of a result, or of several."""
-    return [array for one in result for array in arrays_of(one)] if isinstance(result, tuple) else [np.asarray(result)]
 
 
 @pytest.mark.parametrize("case", covering(turned(), Turned.facets, Turned.pairs))

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import simulator
-from draws import draws
+from draws import arrays_of, draws, in_order
 from selection import covering, each, pairs
 from simulator import LARGEST_CHUNKS, assert_same, misaligned, panels_of_unaligned_rows, prepare
 
@@ -121,10 +121,6 @@ ALL = [
     for seed, chosen in enumerate(itertools.product(WAYS, LAYOUTS, FLAGS, BESIDE, DTYPES))
     if chosen[1:3] != ("turned", "carry")
 ]
-
-
-def arrays_of(result: Any) -> list[Array]:
-    return [array for one in result for array in arrays_of(one)] if isinstance(result, tuple) else [np.asarray(result)]
 
 
 @pytest.mark.parametrize("case", covering(ALL, features, pairs_of))
@@ -287,11 +283,6 @@ ALL_TURNED = [
     for chosen in itertools.product(TURNED, ORDERS, ORDERS, ("float32", "uint8", "float16", "int64"), FLAGS)
     if chosen[1] != chosen[2]
 ]
-
-
-def in_order(order: tuple[int, ...], shape: tuple[int, ...], dtype: str) -> Array:
-    """An array of a shape with this order of axes in memory."""
-    return np.moveaxis(np.zeros([shape[axis] for axis in order], dtype), range(3), order)
 
 
 @pytest.mark.parametrize("case", covering(ALL_TURNED, Turned.facets, Turned.pairs))

@@ -141,7 +141,8 @@ struct Pieces : GroupSets<kSets> {
     int first;                       // where the first step lies in shared memory
     uint16 abreast, groups_abreast;  // segments of a group that a block moves at once; groups
     int reciprocal;                  // of `abreast`
-    int inside;                      // whether all pieces lie between the ends of the array
+    int inside;  // whether all pieces lie between the ends of the array; as a bool it would leave padding, and then
+                 // copies of the structure move single bytes
 
     // Lets a block move `most` segments at once: as many of a group as there are, and as many groups as then fit.
     CUSCAN_DEVICE void spread(int most) {
@@ -322,6 +323,7 @@ struct PanelTile {
             const int next = tile.axis(dense), group = tile.axis(dense + 1), set = tile.axis(dense + 2);
             all.segments = steps == 0 ? 0 : has(0) ? extent(next) : 1;
             all.stride = has(0) ? stride(next) : 0, all.pitch = has(0) ? pitch(next) : 0;
+            // Not 0, as it divides numbers of groups.
             all.of_set = has(1) && steps > 0 ? extent(group) : 1, all.groups = all.of_set * (has(2) ? extent(set) : 1);
             all.group_stride = has(1) ? stride(group) : 0, all.group_pitch = has(1) ? pitch(group) : 0;
             all.gap = has(2) ? stride(set) - all.of_set * stride(group) : 0;
