@@ -77,7 +77,7 @@ def tables() -> Iterator[None]:
         patch.setattr(layout, "CONTIGUOUS", TABLE)
         patch.setattr(repeats, "calls", Table())
         patch.setattr(layout, "BYTES_TO_WORDS", WIDENED)
-        patch.setattr(cluster, "TURN_UNITS", {True: 4, False: 2})
+        patch.setattr(cluster, "TURN_UNITS", 4)
         patch.setattr(cluster, "MASKED_THREADS", 1024)
         for family in list(tuning.THREADS_PER_SM):
             patch.setitem(tuning.THREADS_PER_SM, family, 1024)

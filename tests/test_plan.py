@@ -132,14 +132,18 @@ OF_A_WARP = {
     "few aligned rows": (view((10_000, 20)), {}, "rows"),
     "many aligned rows": (view((100_000, 20)), {}, "thread_rows"),
     "aligned rows of a vector": (view((100_000, 4)), {}, "rows"),
-    "gaps": (view((100, 7), strides=(8, 1)), {}, "staged_rows"),
+    "gaps": (view((100, 7), strides=(8, 1)), {}, "thread_rows"),
+    "gaps up to the same banks": (view((100, 31), strides=(32, 1)), {}, "staged_rows"),
     "wide gaps": (view((100, 70), strides=(2001, 1)), {}, "staged_rows"),
     "wide gaps between short rows": (view((100, 7), strides=(2001, 1)), {}, "rows"),
     "strided": (view((100, 7), strides=(14, 2)), {}, "rows"),
     "opposite": (view((100, 7), strides=(7, -1)), {}, "staged_rows"),
     "rows upside down": (view((100, 65), strides=(-65, 1)), {}, "staged_rows"),
     "a broadcast mask": (view((100, 7)), {"mask": view((7,), "bool")}, "staged_rows"),
-    "the same banks": (view((100, 16), pointer=4), {}, "staged_rows"),
+    "half of the banks": (view((100, 16), pointer=4), {}, "thread_rows"),
+    "the same banks": (view((100, 32), pointer=4), {}, "staged_rows"),
+    "many aligned rows in half of the banks": (view((100_000, 16)), {}, "thread_rows"),
+    "many aligned rows in the same banks": (view((100_000, 32)), {}, "rows"),
 }
 
 
@@ -336,10 +340,10 @@ def test_a_cluster_is_no_larger_than_the_gpu_can_run_together():
         ("int32", 4),
         ("int64", 4),
         ("float32", 4),
-        ("float16", 2),
-        ("float64", 2),
-        ("complex64", 2),
-        ("complex128", 2),
+        ("float16", 1),
+        ("float64", 1),
+        ("complex64", 1),
+        ("complex128", 1),
     ],
 )
 def test_clusters_take_aligned_rows_of_a_few_units_in_turn(dtype, most):
@@ -766,6 +770,7 @@ def test_which_columns_are_strips():
             "merged": view((rows, 2, 3)),
             "15": view((rows, 15)),
             "16": view((rows, 16)),
+            "17": view((rows, 17)),
             "33": view((rows, 33)),
             "36": view((rows, 36)),
             "padded": view((rows, 2), strides=(3, 1)),
@@ -780,10 +785,10 @@ def test_which_columns_are_strips():
             "short strips": view((255, 64)),
         }.items()
     }
-    strips = ["pairs", "merged", "15", "padded by 16 bytes", "misaligned", "misaligned pairs", "wide"]
+    strips = ["pairs", "merged", "15", "16", "padded by 16 bytes", "misaligned", "misaligned pairs", "wide"]
     strips += ["padded by 4 bytes", "whole"]
     assert [name for name, family in families.items() if family == "strips"] == strips
-    assert [name for name, family in families.items() if family == "whole_rows"] == ["16", "33", "36"]
+    assert [name for name, family in families.items() if family == "whole_rows"] == ["17", "33", "36"]
     assert make_plan(request(view((rows, 2)), axis=0), Target(80, 132)).config.family == "panels"
     assert planned(view((rows, 2)), axis=0, mask=view((2,), "bool")).config.family == "panels"
     assert planned(view((rows, 2)), axis=0, include_initial=True).config.family == "strips"
@@ -999,13 +1004,14 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
     families = {
         name: planned(x, axis=axis, dtype=x.kind.dtype.name).config.family
         for name, (x, axis) in {
-            "narrow": (view((2**16, 100)), 0),
-            "narrower": (view((2**16, 16)), 0),
-            "a few": (view((2**16, 15)), 0),
+            "narrow": (view((2**16, 88)), 0),
+            "narrower": (view((2**16, 17)), 0),
+            "a few": (view((2**16, 16)), 0),
             "few tiles, narrower": (view((2**15, 16)), 0),
             "few tiles": (view((2**13, 64)), 0),
             "few tiles, odd": (view((2**12, 65)), 0),
-            "wide": (view((2**16, 160)), 0),
+            "wide": (view((2**16, 92)), 0),
+            "wide halves": (view((2**16, 184), "float16"), 0),
             "wide, odd": (view((2**16, 161)), 0),
             "wider, odd": (view((2**16, 321)), 0),
             "bytes": (view((2**18, 128), "uint8"), 0),
@@ -1018,9 +1024,9 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
     }
     whole = ["narrow", "narrower", "few tiles, odd", "wide, odd", "bytes", "bytes, odd", "slabs"]
     assert [name for name, family in families.items() if family == "whole_rows"] == whole
-    strips = ("a few", "few tiles, narrower", "few tiles", "wide", "wider, odd", "padded rows")
+    strips = ("a few", "few tiles, narrower", "few tiles", "wide", "wide halves", "wider, odd", "padded rows")
     assert {families[name] for name in strips} == {"strips"}
-    assert make_plan(request(view((2**16, 100)), axis=0), Target(80, 132)).config.family == "panels"
+    assert make_plan(request(view((2**16, 88)), axis=0), Target(80, 132)).config.family == "panels"
     beside = {"include_initial": True}, {"dtype": "float64"}, {"mask": view((101,), "bool")}
     assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "strips" for call in beside)
     assert planned(view((2**16, 101), "float64"), op="logaddexp", axis=0, dtype="float64").config.family == "strips"

@@ -443,22 +443,39 @@ private:
                     if (pieces_exist<kArray>()) return each_piece<kArray>(take);
                 const int64 step = geometry.axis.stride[kArray];
                 const Value* item = element<kArray>(0);
-                auto load_all = [&](auto count) {
+                const auto place_of = [&](int r) {
+                    // Strided values: recompute each vector's address, or the compiler keeps all of them in registers.
+                    constexpr bool kAnew = Operand::kAccess == Access::kStrided && kArray < Config::Values::kCount;
+                    return advance<Operand::kAccess>(item, step, kAnew ? target::anew(r * kStride) : r * kStride);
+                };
+                constexpr auto load = load_vector<Operand::kAccess, kItems, Value>;
+                if (length - first >= kElements) {  // the warp tile lies inside the row: no bounds checks
+                    CUSCAN_UNROLL
+                    for (int r = 0; r < kVectors; ++r) take(r, load(place_of(r), step, kItems));
+                    return;
+                }
+                const int left = clamp(length - first - lane * kItems, kElements);
+                if constexpr (Operand::kAccess == Access::kVector || Operand::kAccess == Access::kReversed) {
+                    // Whole vectors first: in branches that also load single elements, each load would wait for the one
+                    // before it.
+                    Vector<Value, kItems> vector[kVectors];
                     CUSCAN_UNROLL
                     for (int r = 0; r < kVectors; ++r) {
-                        // Strided values: recompute each vector's address, or the compiler keeps all of them in
-                        // registers.
-                        constexpr bool kAnew = Operand::kAccess == Access::kStrided && kArray < Config::Values::kCount;
-                        const int along = kAnew ? target::anew(r * kStride) : r * kStride;
-                        const Value* at = advance<Operand::kAccess>(item, step, along);
-                        take(r, load_vector<Operand::kAccess, kItems>(at, step, count(r)));
+                        vector[r] = {};
+                        if (left - r * kStride >= kItems) vector[r] = load(place_of(r), step, kItems);
                     }
-                };
-                if (length - first >= kElements) {  // the warp tile lies inside the row: no bounds checks
-                    load_all([](int) { return kItems; });
+                    const int last = left / kStride, count = left - last * kStride;
+                    if (0 < count && count < kItems) {  // the row ends in this vector
+                        const auto part = load(place_of(last), step, count);
+                        CUSCAN_UNROLL
+                        for (int r = 0; r < kVectors; ++r)
+                            if (r == last) vector[r] = part;
+                    }
+                    CUSCAN_UNROLL
+                    for (int r = 0; r < kVectors; ++r) take(r, vector[r]);
                 } else {
-                    const int left = clamp(length - first - lane * kItems, kElements);
-                    load_all([&](int r) { return left - r * kStride; });
+                    CUSCAN_UNROLL
+                    for (int r = 0; r < kVectors; ++r) take(r, load(place_of(r), step, left - r * kStride));
                 }
             }
         }

@@ -85,8 +85,9 @@ def _in_turn(
     They take plain scans of many aligned rows of a few units.
     """
     dtype, row_units = request.result.dtype, -(-layout.axis.size // order.unit)
-    quick = dtype.kind in EXACT or dtype.name == "float32"
-    if not 2 <= row_units <= min(TURN_UNITS[quick], target.cluster) or Access.STRIDED in accesses:
+    if not 2 <= row_units <= min(TURN_UNITS, target.cluster) or Access.STRIDED in accesses:
+        return None
+    if dtype.kind not in EXACT and dtype.name != "float32":
         return None
     if not (_is_plain(request) and request.op.exact and request.values[0].dtype == dtype):
         return None

@@ -72,7 +72,7 @@ BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with 
 SHARED_BULK_BYTES = 1024  # the same with several blocks per panel: whole rows of memory
 ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: 12 x 12 fill a GPU
 MOST_ROWS = 10  # thread rows, at most, of a tile that holds a whole axis with one run per row
-WASTE = 1.25  # steps of the tiles that such a tile replaces, at least, as a multiple of the axis
+WASTE = 1.25  # steps of the tiles that such a tile replaces, at least, as a multiple of its own
 TOGETHER = 5  # thread rows that a warp reads at once, from which on gaps between them pay
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
 NARROW_BYTES = 160  # bytes of a narrow row; if columns fill several panels with such rows, blocks share wider panels
@@ -205,7 +205,7 @@ def _panels_of(
         if nbytes > room:
             shape = narrower_shape(scan, shape, target, room / nbytes)
     tiles = -(-length // shape.height)
-    if tiles > 1 and tiles * shape.height >= WASTE * length and few_rows:
+    if few_rows and tiles * shape.height >= WASTE * rows * RUN:
         panels = whole_axis(*in_runs())
         if panels:
             return panels

@@ -190,7 +190,8 @@ def _wide(
             continue
         halo = _halo(request.kind, column.size, columns, aligned) if overlap else 0
         if not own and not halo:  # strips of equal width, each for as many blocks
-            columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes))
+            unit = SECTOR_BYTES if _by_sectors(layout, batch, request.kind) else VECTOR_BYTES
+            columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes), unit)
         if aligned == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
         if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
@@ -447,12 +448,12 @@ def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector
     return tuple(found) if one_way and vector in found[:arrays] else None
 
 
-def _alike(columns: int, most: int, narrowest: int, widest: int) -> int:
+def _alike(columns: int, most: int, narrowest: int, widest: int, unit: int) -> int:
     """Return the columns per strip: as few strips as with `most`, and whole vectors of each array for a scan warp.
 
-    With `widest`, all store warps have equally many columns, in whole words.
+    A strip has whole units of so many bytes. With `widest`, all store warps have equally many columns, in whole words.
     """
-    step = VECTOR_BYTES // narrowest * -(-most // LANES)
+    step = max(VECTOR_BYTES * -(-most // LANES), unit) // narrowest
     if widest:
         step = max(step, WARPS * max(WORD_BYTES // widest, 1))
     return -(-columns // -(-columns // most) // step) * step

@@ -16,7 +16,7 @@ from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 
-_BANKS_BYTES = 32  # threads that are a multiple of these bytes apart would conflict in few banks
+_BANKS_BYTES = 128  # threads that are a multiple of these bytes apart would conflict in all banks
 _FEW, _SHORT = 8, 4  # at most so many rows an SM, with more runs of items than that, are scanned by lanes
 _SMALL = 8  # bytes of a state: a thread holds those of 16 or 32 lanes if they are no wider, else of 8
 _HELD = 256  # rows that an SM holds: with fewer, most of its threads would have none
@@ -28,9 +28,9 @@ def thread_rows(
     """Return, by number, the arrays whose rows pass through shared memory; none if the family does not suit them.
 
     It suits short rows that lie in runs, in the same direction in all arrays, but for values that do not vary along a
-    row. Values and flags may have small gaps between them. Rows must not be a multiple of 32 bytes apart. Carries, last
-    states and initial values as results are for other families. If all arrays are aligned, lanes of a warp scan few
-    rows as fast, and rows of one vector.
+    row. Values and flags may have small gaps between them. Rows must not be a multiple of 128 bytes apart. Carries,
+    last states and initial values as results are for other families. If all arrays are aligned, lanes of a warp scan
+    few rows as fast, and rows of one vector.
     """
     kind, length = request.kind, layout.axis.size
     if length > order.items * _lanes(request, length, order) or not layout.others:

@@ -46,13 +46,13 @@ THREADS_PER_SM = {
     ("thread_rows", 16): 768,
 }
 
-# Rows that clusters take in turn: units per row, at most, for integers and float32 (True; 0.98 of copy speed, tiles
-# 0.94) and for others (False; two units 0.97, three 0.92); threads per SM with a mask (1024: 0.98, 512: 0.79).
-TURN_UNITS = {True: 4, False: 2}
+# Rows of integers and float32 that clusters take in turn: units per row, at most; threads per SM with a mask (1024:
+# 0.98 of copy speed, 512: 0.79). Of other types tiles are faster.
+TURN_UNITS = 4
 MASKED_THREADS = 1024
 
 # The fraction of time that blocks with strips of their own may idle, at most; beyond it, blocks share strips.
-IDLE = 0.1
+IDLE = 0.14
 
 
 def idles(strips: int, slots: int) -> bool:

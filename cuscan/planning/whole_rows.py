@@ -34,11 +34,12 @@ PART_LOOKS = (4, 16)  # most looks at totals of parts: with one window of groups
 ENTRIES = 2  # lanes of a column that look at groups if there are several windows, of at most ENTRY_COLUMNS columns
 ENTRY_COLUMNS = 160
 WINDOW_GROUP = 16  # windows of a section whose totals are stored together (SectionCarry)
-QUICK_COLUMNS = 16  # least columns with which whole rows are faster than strips
+LEAST_COLUMNS = 16  # of short rows, or with flags
+QUICK_COLUMNS = 17  # least columns with which whole rows are faster than strips of aligned rows
 WIDE_CARRY, WIDE_COLUMNS = 8, 6  # the same with wider carries, in bytes, as strips then spill
-LEAST_ROW_BYTES = 28  # least bytes of a row of fewer than QUICK_COLUMNS columns: tiles have few rows
+LEAST_ROW_BYTES = 28  # least bytes of a row of fewer than LEAST_COLUMNS columns: tiles have few rows
 WASTE = 1.5  # rows of all parts, at most, as a multiple of the axis
-QUICK_BYTES = 512  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
+QUICK_BYTES = 352  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
 _STAGE_REST = 128  # most bytes of a stage beside its arrays
 _REST = 256  # most bytes of a block beside its stages
 
@@ -63,7 +64,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
     `column`: the columns, which are dense.
     """
     row_bytes = column.size * request.result.dtype.itemsize
-    if column.size > WHOLE_COLUMNS or (column.size < QUICK_COLUMNS and row_bytes < LEAST_ROW_BYTES):
+    if column.size > WHOLE_COLUMNS or (column.size < LEAST_COLUMNS and row_bytes < LEAST_ROW_BYTES):
         return None
     if layout.axis.size < LEAST_UNITS * COLUMNS.unit:
         return None
@@ -73,7 +74,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
     flags = staged_flags(request, layout, column, flat=True)
-    if flags is None or (flags is not NO_FLAGS and column.size < QUICK_COLUMNS) or not _alike(layout, batch):
+    if flags is None or (flags is not NO_FLAGS and column.size < LEAST_COLUMNS) or not _alike(layout, batch):
         return None
     rows = _rows(row_bytes)
     strips, tiles = product(batch), -(-layout.axis.size // rows)
