@@ -949,7 +949,7 @@ def test_blocks_share_many_strips_with_segments_but_not_with_a_mask(dtype, colum
     assert planned(view(flags.shape, dtype), axis=0, dtype=dtype, **beside).config.family == family
 
 
-def test_strips_of_large_arrays_are_a_blocks_own_only_on_lines():
+def test_strips_of_large_arrays_are_a_blocks_own_on_lines_or_if_they_have_whole_rows():
     """Blocks drift apart, and a line between two of their strips would move twice."""
 
     def family(steps, columns, gap):
@@ -957,8 +957,8 @@ def test_strips_of_large_arrays_are_a_blocks_own_only_on_lines():
         assert not made.config.grid
         return made.config.family
 
-    assert family(2**12, 64, gap=32) == family(2**9, 64, gap=8) == "strips"
-    assert family(2**12, 64, gap=8) == "panels"
+    assert family(2**12, 128, gap=32) == family(2**8, 128, gap=8) == family(2**12, 64, gap=8) == "strips"
+    assert family(2**12, 128, gap=8) == "panels"
 
 
 def test_strips_are_a_blocks_own_where_they_are_enough():
@@ -1048,10 +1048,16 @@ def test_strips_begin_where_vectors_of_every_array_begin():
         assert widths and all(width * DTYPES[dtype].itemsize % 16 == 0 for width in widths)
 
 
-@pytest.mark.parametrize("columns, width", [(28, 32), (32, 64), (64, 64)])
-def test_a_strip_is_at_most_twice_as_wide_as_the_columns(columns, width):
+@pytest.mark.parametrize("columns, width", [(28, 32), (32, 32), (36, 64), (64, 64)])
+def test_a_strip_is_less_than_twice_as_wide_as_the_columns(columns, width):
     x = view((264, 512, columns), strides=(512 * (columns + 8), columns + 8, 1))
     made = planned(x, axis=1)
+    assert (made.config.family, dict(made.config.constants)["Columns"]) == ("strips", width)
+
+
+@pytest.mark.parametrize(("dtype", "columns", "width"), [("float32", 168, 32), ("float64", 88, 32)])
+def test_strips_of_equal_width_have_whole_sectors_where_rows_do(dtype, columns, width):
+    made = planned(view((2**16, columns), dtype), axis=0, op="logaddexp", include_initial=True)
     assert (made.config.family, dict(made.config.constants)["Columns"]) == ("strips", width)
 
 

@@ -53,9 +53,9 @@ FEW_LOOKS = 4  # most looks of architectures whose warps lack registers in any c
 SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
 BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough for all blocks
 BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several tiles
-# Blocks with strips of their own drift apart. Two strips share the lines between them, unless rows begin on lines. In
-# arrays of more bytes than these (values and results, twice the cache) such a line then moves twice. Panels, which are
-# wider, have fewer such lines.
+# Blocks with strips of their own drift apart. Neighbouring strips share the lines between them, unless rows begin on
+# lines. In arrays of more bytes than these (values and results, twice the cache) such a line then moves twice. Panels,
+# which are wider, have fewer such lines.
 CACHED_BYTES = 112 << 20
 BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one waits for its prefix, the next one loads
 # Most tiles that a block loads ahead where blocks share strips: so many (one if many blocks share many columns), or, if
@@ -182,7 +182,7 @@ def _wide(
             return None
         if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
             return None
-        if own and nbytes > CACHED_BYTES and not on_lines:
+        if own and columns < column.size and nbytes > CACHED_BYTES and not on_lines:
             return None
         if not (own or shares):
             return None
@@ -194,7 +194,7 @@ def _wide(
             columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes), unit)
         if aligned == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
-        if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
+        if layout.axis.size < rows or columns >= 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
             continue
         if aligned < VECTOR_BYTES and min(columns, column.size) * max(sizes) < NARROW_BYTES:
             continue

@@ -57,8 +57,11 @@ SHAPES = {
 GAPS = {"panels-apart": (1, 2, 3), "panels-parts": (2,), "staged-rows-apart": (1, 3)}
 # Sums of float32. Their states have 4 bytes, unlike intervals: then blocks of tiles take tickets ahead, threads of
 # strips hold their values, and a part of whole rows is two units. In panels-strided every fifth number is a value; in
-# panels-turned values lie along the scanned axis, and results across it.
+# panels-turned values lie along the scanned axis, and results across it. Rows of clusters end behind a whole vector of
+# a warp's second ones, or within it.
 SUMS = {
+    "cluster-vectors": ((1, 3 * 512 - 84), -1, CLUSTERS),
+    "cluster-elements": ((1, 3 * 512 - 82), -1, CLUSTERS),
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
     "panels-sums": ((300, 2111), 0, OLDER),
     "panels-slots": ((5, 2111), 0, OLDER),
@@ -126,6 +129,30 @@ MISTAKES = (
         "lane > 1 << d",
     ),
     Mistake("runs-not-turned", Kind.ORDER, "staged-rows", "shifted.cuh", "kSteps), turn & by", "kSteps), false"),
+    Mistake(
+        "no-whole-vector-at-the-end",
+        Kind.BOUND,
+        "cluster-vectors",
+        "warp_tile.cuh",
+        "left - r * kStride >= kItems",
+        "left - r * kStride > kItems",
+    ),
+    Mistake(
+        "the-last-elements-in-the-first-vector",
+        Kind.PLACE,
+        "cluster-elements",
+        "warp_tile.cuh",
+        "if (r == last) vector",
+        "if (r == 0) vector",
+    ),
+    Mistake(
+        "the-last-elements-from-the-first-vector",
+        Kind.PLACE,
+        "cluster-elements",
+        "warp_tile.cuh",
+        "load(place_of(last)",
+        "load(place_of(0)",
+    ),
     Mistake(
         "the-last-run-written-whole",
         Kind.BOUND,
