@@ -19,14 +19,23 @@ SWEEPS: dict[str, tuple[tuple[int, int], Callable[[int], dict[str, Any]]]] = {
     "one row of n": ((1 << 12, 1 << 28), lambda n: {"shape": (n,)}),
     "rows of n": ((2, ELEMENTS), lambda n: {"shape": (ELEMENTS // n, n)}),
     "16-bit rows of n": ((2, ELEMENTS), lambda n: {"shape": (2 * ELEMENTS // n, n), "dtype": "bfloat16"}),
+    "64-bit rows of n": ((2, ELEMENTS), lambda n: {"shape": (ELEMENTS // n, n), "dtype": "int64"}),
+    "masked rows of n": ((2, ELEMENTS), lambda n: {"shape": (ELEMENTS // n, n), "masked": True}),
     "8 rows of n": ((1 << 12, 1 << 24), lambda n: {"shape": (8, n)}),
     "n columns": ((2, ELEMENTS // 2), lambda n: {"shape": (ELEMENTS // n, n), "axis": 0}),
     "n columns, 16 bits": (
         (2, ELEMENTS // 2),
         lambda n: {"shape": (2 * ELEMENTS // n, n), "axis": 0, "dtype": "bfloat16"},
     ),
+    "n steps": ((2, 128), lambda n: {"shape": (n, ELEMENTS // n), "axis": 0}),
+    "n steps, 16 bits": ((2, 128), lambda n: {"shape": (n, 2 * ELEMENTS // n), "axis": 0, "dtype": "bfloat16"}),
     "n steps of 256 columns": ((2, ELEMENTS >> 8), lambda n: {"shape": (ELEMENTS // n >> 8, n, 256), "axis": 1}),
+    "264 heads of n": ((16, 512), lambda n: {"shape": (264, ELEMENTS // n >> 8, n), "axis": 1}),
     "recurrence, rows of n": ((2, ELEMENTS), lambda n: {"shape": (ELEMENTS // n, n), "op": "linear_recurrence"}),
+    "recurrence, 264 heads of n, 16 bits": (
+        (16, 512),
+        lambda n: {"shape": (264, ELEMENTS // n >> 8, n), "axis": 1, "dtype": "bfloat16", "op": "linear_recurrence"},
+    ),
 }
 
 
