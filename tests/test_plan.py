@@ -1004,14 +1004,15 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
     families = {
         name: planned(x, axis=axis, dtype=x.kind.dtype.name).config.family
         for name, (x, axis) in {
-            "narrow": (view((2**16, 88)), 0),
+            "narrow": (view((2**16, 100)), 0),
+            "narrow halves": (view((2**16, 184), "float16"), 0),
             "narrower": (view((2**16, 17)), 0),
             "a few": (view((2**16, 16)), 0),
             "few tiles, narrower": (view((2**15, 16)), 0),
             "few tiles": (view((2**13, 64)), 0),
             "few tiles, odd": (view((2**12, 65)), 0),
-            "wide": (view((2**16, 92)), 0),
-            "wide halves": (view((2**16, 184), "float16"), 0),
+            "wide": (view((2**16, 160)), 0),
+            "wide halves": (view((2**16, 192), "float16"), 0),
             "wide, odd": (view((2**16, 161)), 0),
             "wider, odd": (view((2**16, 321)), 0),
             "bytes": (view((2**18, 128), "uint8"), 0),
@@ -1022,11 +1023,11 @@ def test_narrow_rows_are_whole_wherever_strips_are_slower_or_cannot_be():
             "wider, odd bytes": (view((2**16, 321), "uint8"), 0),
         }.items()
     }
-    whole = ["narrow", "narrower", "few tiles, odd", "wide, odd", "bytes", "bytes, odd", "slabs"]
+    whole = ["narrow", "narrow halves", "narrower", "few tiles, odd", "wide, odd", "bytes", "bytes, odd", "slabs"]
     assert [name for name, family in families.items() if family == "whole_rows"] == whole
     strips = ("a few", "few tiles, narrower", "few tiles", "wide", "wide halves", "wider, odd", "padded rows")
     assert {families[name] for name in strips} == {"strips"}
-    assert make_plan(request(view((2**16, 88)), axis=0), Target(80, 132)).config.family == "panels"
+    assert make_plan(request(view((2**16, 100)), axis=0), Target(80, 132)).config.family == "panels"
     beside = {"include_initial": True}, {"dtype": "float64"}, {"mask": view((101,), "bool")}
     assert all(planned(view((2**16, 101)), axis=0, **call).config.family == "strips" for call in beside)
     assert planned(view((2**16, 101), "float64"), op="logaddexp", axis=0, dtype="float64").config.family == "strips"

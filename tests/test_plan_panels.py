@@ -772,18 +772,25 @@ def wide_columns(length, dtype="float32", count=1):
     return make_plan(request(x, op, axis=1, mask=array("bool")), OLDER)
 
 
-def test_a_short_axis_is_one_tile_of_rows_of_a_run_where_other_tiles_are_a_quarter_higher():
+def test_a_short_axis_of_wide_columns_is_one_tile_of_rows_of_a_run_where_one_row_of_threads_would_be_a_quarter_empty():
+    for length, rows in ((17, 3), (24, 3), (25, 1), (32, 1)):
+        made = planned(view((length, 2**20)), axis=0)
+        assert (made.config.family, beside(made)[0]["rows"]) == ("panels", rows)
+        assert constants(made, "Kept") == (0,)
+
+
+def test_a_short_axis_is_one_tile_of_rows_of_a_run_where_its_tiles_would_be_a_fifth_empty():
     for length in range(17, 81):
         made = wide_columns(length)
-        rows, runs = beside(made)[0]["rows"], -(-length // COLUMNS.items)
-        is_high = -(-length // 32) * 32 >= 1.25 * runs * COLUMNS.items
-        # Tiles of 49 to 52 steps are a fifth empty: then a tile of two rows of threads takes less time.
-        of_two_rows = 49 <= length <= 52
-        assert constants(made, "Kept")[0] == (length > 32 and not is_high and not of_two_rows)
+        rows = beside(made)[0]["rows"]
+        is_empty = length > 32 and -(-length // 32) * 32 >= 1.25 * length
+        # Tiles of 52 steps are nearly a fifth empty: then a tile of two rows of threads takes less time.
+        of_two_rows = length == 52
+        assert constants(made, "Kept")[0] == (length > 32 and not is_empty and not of_two_rows)
         if of_two_rows:
             assert (rows, height(made)) == (2, 64)
-        if is_high:
-            assert rows == runs and height(made) == runs * COLUMNS.items
+        if is_empty:
+            assert rows == -(-length // COLUMNS.items) and height(made) == rows * COLUMNS.items
 
 
 @pytest.mark.parametrize(

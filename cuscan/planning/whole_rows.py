@@ -35,11 +35,11 @@ ENTRIES = 2  # lanes of a column that look at groups if there are several window
 ENTRY_COLUMNS = 160
 WINDOW_GROUP = 16  # windows of a section whose totals are stored together (SectionCarry)
 LEAST_COLUMNS = 16  # of short rows, or with flags
-QUICK_COLUMNS = 17  # least columns with which whole rows are faster than strips of aligned rows
+QUICK_COLUMNS = 17, 184  # with which whole rows are faster than strips of aligned rows: least and most
 WIDE_CARRY, WIDE_COLUMNS = 8, 6  # the same with wider carries, in bytes, as strips then spill
 LEAST_ROW_BYTES = 28  # least bytes of a row of fewer than LEAST_COLUMNS columns: tiles have few rows
 WASTE = 1.5  # rows of all parts, at most, as a multiple of the axis
-QUICK_BYTES = 352  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
+QUICK_BYTES = 512  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
 _STAGE_REST = 128  # most bytes of a stage beside its arrays
 _REST = 256  # most bytes of a block beside its stages
 
@@ -88,8 +88,9 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     column_words = parts * chain.part_words + -(-parts // chain.group_parts) * chain.carry_words
     words = strips * round_up(column.size, LINE_WORDS) * column_words
-    least = WIDE_COLUMNS if carry > WIDE_CARRY else QUICK_COLUMNS
-    quick = column.size >= least and 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
+    least, most = QUICK_COLUMNS
+    narrow = (WIDE_COLUMNS if carry > WIDE_CARRY else least) <= column.size <= most
+    quick = narrow and 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
     return WholeRows(column, batch, flags, quick, strips * parts, words, *made)
 
 
