@@ -194,7 +194,8 @@ def _wide(
             columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes), unit)
         if aligned == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
-        if layout.axis.size < rows or columns >= 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
+        most = 2 * column.size - (width > widths[-1])  # strips are not half empty, if there are narrower ones
+        if layout.axis.size < rows or columns > most or columns * min(sizes) % VECTOR_BYTES:
             continue
         if aligned < VECTOR_BYTES and min(columns, column.size) * max(sizes) < NARROW_BYTES:
             continue

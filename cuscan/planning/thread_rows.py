@@ -16,7 +16,7 @@ from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 
-_BANKS_BYTES = 128  # threads that are a multiple of these bytes apart would conflict in all banks
+_BANKS_BYTES = 128  # threads that are a multiple of these bytes apart would meet in the same banks
 _FEW, _SHORT = 8, 4  # at most so many rows an SM, with more runs of items than that, are scanned by lanes
 _SMALL = 8  # bytes of a state: a thread holds those of 16 or 32 lanes if they are no wider, else of 8
 _HELD = 256  # rows that an SM holds: with fewer, most of its threads would have none
