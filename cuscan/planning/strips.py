@@ -147,6 +147,8 @@ def _wide(
 
     `shares`: whether blocks may share strips. `wide`: whether states are wider than the values.
     """
+    if layout.axis.size < STRIP_TILE_BYTES // (STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO)[0]:
+        return None  # fewer steps than a tile of any width
     column, sizes = layout.others[0], request.kind.sizes
     batch, flags = batch_of(layout, layout.others[1:]), staged_flags(request, layout, column, flat=False)
     if flags is None:
