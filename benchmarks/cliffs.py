@@ -41,10 +41,15 @@ SWEEPS: dict[str, tuple[tuple[int, int], Callable[[int], dict[str, Any]]]] = {
 
 def cliffs(target: Target) -> Iterator[Case]:
     """Cases for the sizes on both sides of each threshold; sizes without one are left out."""
-    for name, ((least, most), fields) in SWEEPS.items():
-        sizes = list(swept(least, most))
-        found = [Case(**fields(size), label=f"{name}/{size}", how="sample", peers=()) for size in sizes]
+    for name in SWEEPS:
+        found = cases_of(name)
         yield from at_thresholds(found, [plan_of(case, target).config for case in found])
+
+
+def cases_of(name: str) -> list[Case]:
+    """Cases for all sizes of a sweep."""
+    (least, most), fields = SWEEPS[name]
+    return [Case(**fields(size), label=f"{name}/{size}", how="sample", peers=()) for size in swept(least, most)]
 
 
 def swept(least: int, most: int) -> Iterator[int]:

@@ -2,10 +2,11 @@
 
     python -m benchmarks.variants "panels.LARGE=Blocks(1, 640, 4)" "panels.BULK_BYTES=128"
 
-Each argument is a variant: assignments, joined by ";", to names in modules of `cuscan.planning`, where the values are
-evaluated. The scans are those of a sample whose plans a variant changes. Their kernels are compiled first, side by
-side. Each scan then runs with all of its plans. All must give the same bits; a scan whose bits differ is left out. The
-report says how many times as fast each variant is.
+Each argument is a variant: assignments, joined by ";", to names in `cuscan.planning` or its modules, where the values
+are evaluated. The scans are those of a sample, or of sweeps (`cliffs.py`), whose plans a variant changes: random sizes
+are hardly ever those that people have. Their kernels are compiled first, side by side. Each scan then runs with all of
+its plans. All must give the same bits; a scan whose bits differ is left out. The report says how many times as fast
+each variant is.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import prepare, sample
+from benchmarks import cliffs, prepare, sample
 from cuscan.backends import repeats
 from cuscan.bench.buffers import make_buffers
 from cuscan.bench.cases import Case
@@ -55,8 +56,8 @@ def applied(variant: str) -> Iterator[None]:
     try:
         for assignment in filter(None, variant.split(";")):
             name, value = (part.strip() for part in assignment.split("=", 1))
-            module_name, attribute = name.rsplit(".", 1)
-            module = importlib.import_module(f"{PLANNING}.{module_name}")
+            module_name, _, attribute = name.rpartition(".")
+            module = importlib.import_module(f"{PLANNING}.{module_name}" if module_name else PLANNING)
             before.append((module, attribute, getattr(module, attribute)))
             setattr(module, attribute, eval(value, vars(module)))  # a contributor's own command line
         forget()
@@ -130,12 +131,16 @@ def main() -> int:
     parser.add_argument("variants", nargs="+", metavar="VARIANT", help='"panels.LARGE=Blocks(1, 640, 4)"')
     parser.add_argument("--seed", type=int, default=0, help="of the random scans")
     parser.add_argument("--cases", type=int, default=sample.CASES, help="random scans to choose from")
+    parser.add_argument("--sweep", action="append", choices=cliffs.SWEEPS, help="its sizes, in place of random scans")
     parser.add_argument("--family", help="only scans that this family runs today")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
     machine = find_machine()
-    cases = sample.sample(options.seed, options.cases, MOVED if machine.target else MOVED_BY_A_CPU)
+    if options.sweep:
+        cases = [case for name in options.sweep for case in cliffs.cases_of(name)]
+    else:
+        cases = sample.sample(options.seed, options.cases, MOVED if machine.target else MOVED_BY_A_CPU)
     scans = planned(cases, options.variants, machine.target or ANY_GPU)
     if options.family:
         scans = [scan for scan in scans if scan.plans[""].config.family == options.family]

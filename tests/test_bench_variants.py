@@ -9,6 +9,7 @@ from bench_cases import HOST
 from plans import H200
 
 from benchmarks import variants
+from cuscan import planning
 from cuscan.bench.cases import Case
 from cuscan.bench.check import WrongResultError
 from cuscan.bench.kernel import plan_of
@@ -26,6 +27,13 @@ def test_a_variant_holds_meanwhile():
         assert plan_of(WIDE, H200).config.block == 672
     assert panels.LARGE is large and panels.BULK_BYTES != 1 << 30
     assert plan_of(WIDE, H200) == plan
+
+
+def test_a_name_without_a_module_is_one_of_the_package():
+    before = planning.QUARTER
+    with variants.applied("QUARTER=QUARTER + 1"):
+        assert before + 1 == planning.QUARTER
+    assert before == planning.QUARTER
 
 
 def test_what_was_planned_is_forgotten():
@@ -91,3 +99,12 @@ def test_the_command(monkeypatch, capsys):
     *_, mean, least, most = capsys.readouterr().out.splitlines()
     assert mean.startswith(f"{LARGE}: ") and "in the geometric mean of" in mean
     assert least.startswith("  least ") and most.startswith("  most ")
+
+
+def test_the_scans_may_be_the_sizes_of_sweeps(monkeypatch, capsys):
+    sweeps = {"n columns": ((501, 510), lambda n: {"shape": (3000, n), "axis": 0, "dtype": "uint8", "op": "max"})}
+    monkeypatch.setattr(variants.cliffs, "SWEEPS", sweeps)
+    monkeypatch.setattr(variants, "find_machine", lambda: HOST)
+    monkeypatch.setattr(sys, "argv", ["", OTHER, "--sweep", "n columns"])
+    assert variants.main() == 0
+    assert "1 of 1: n columns/501: uint8 (3000, 501) axis 0, max: " in capsys.readouterr().out
