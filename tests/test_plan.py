@@ -132,18 +132,17 @@ OF_A_WARP = {
     "few aligned rows": (view((10_000, 20)), {}, "rows"),
     "many aligned rows": (view((100_000, 20)), {}, "thread_rows"),
     "aligned rows of a vector": (view((100_000, 4)), {}, "rows"),
-    "gaps": (view((100, 7), strides=(8, 1)), {}, "thread_rows"),
-    "gaps up to the same banks": (view((100, 31), strides=(32, 1)), {}, "staged_rows"),
+    "gaps": (view((100, 7), strides=(8, 1)), {}, "staged_rows"),
     "wide gaps": (view((100, 70), strides=(2001, 1)), {}, "staged_rows"),
     "wide gaps between short rows": (view((100, 7), strides=(2001, 1)), {}, "rows"),
     "strided": (view((100, 7), strides=(14, 2)), {}, "rows"),
     "opposite": (view((100, 7), strides=(7, -1)), {}, "staged_rows"),
     "rows upside down": (view((100, 65), strides=(-65, 1)), {}, "staged_rows"),
     "a broadcast mask": (view((100, 7)), {"mask": view((7,), "bool")}, "staged_rows"),
-    "half of the banks": (view((100, 16), pointer=4), {}, "thread_rows"),
-    "the same banks": (view((100, 32), pointer=4), {}, "staged_rows"),
-    "many aligned rows in half of the banks": (view((100_000, 16)), {}, "thread_rows"),
-    "many aligned rows in the same banks": (view((100_000, 32)), {}, "rows"),
+    "the same banks": (view((100, 16), pointer=4), {}, "staged_rows"),
+    "many aligned rows, two vectors in the same banks": (view((100_000, 24)), {}, "thread_rows"),
+    "many aligned rows, four vectors in the same banks": (view((100_000, 16)), {}, "thread_rows"),
+    "many aligned rows, all vectors in the same banks": (view((100_000, 32)), {}, "rows"),
 }
 
 
@@ -959,6 +958,8 @@ def test_strips_of_large_arrays_are_a_blocks_own_on_lines_or_if_they_have_whole_
 
     assert family(2**12, 128, gap=32) == family(2**8, 128, gap=8) == family(2**12, 64, gap=8) == "strips"
     assert family(2**12, 128, gap=8) == "panels"
+    # The next strip begins on the line on which one ends.
+    assert planned(view((2**12, 264, 60), strides=(264 * 68, 68, 1)), axis=0).config.family == "panels"
 
 
 def test_strips_are_a_blocks_own_where_they_are_enough():
@@ -1060,6 +1061,16 @@ def test_a_strip_is_half_empty_only_if_none_is_narrower(columns, width):
 def test_strips_of_equal_width_have_whole_sectors_where_rows_do(dtype, columns, width):
     made = planned(view((2**16, columns), dtype), axis=0, op="logaddexp", include_initial=True)
     assert (made.config.family, dict(made.config.constants)["Columns"]) == ("strips", width)
+
+
+def test_sectors_are_those_of_the_results():
+    made = planned(view((2**14, 64), "int8"), axis=0, dtype="complex128")
+    assert (made.config.family, dict(made.config.constants)["Columns"]) == ("strips", 16)
+
+
+def test_values_that_do_not_vary_leave_tiles_of_64_steps():
+    made = planned(view((4096, 96, 128), strides=(128, 0, 1)), axis=1)
+    assert (made.config.family, dict(made.config.constants)["Rows"]) == ("strips", 64)
 
 
 @pytest.mark.parametrize("rows, parts", [(9216, 8), (9216 + 256, 16)])

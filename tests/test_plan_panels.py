@@ -773,8 +773,8 @@ def wide_columns(length, dtype="float32", count=1):
 
 
 def test_a_short_axis_of_wide_columns_is_one_tile_of_rows_of_a_run_where_one_row_of_threads_would_be_a_quarter_empty():
-    for length, rows in ((17, 3), (24, 3), (25, 1), (32, 1)):
-        made = planned(view((length, 2**20)), axis=0)
+    for dtype, (length, rows) in itertools.product(("float32", "bfloat16"), ((17, 3), (24, 3), (25, 1), (32, 1))):
+        made = planned(view((length, 2**20), dtype), axis=0)
         assert (made.config.family, beside(made)[0]["rows"]) == ("panels", rows)
         assert constants(made, "Kept") == (0,)
 

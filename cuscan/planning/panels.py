@@ -72,7 +72,8 @@ BULK_BYTES = 256  # of a segment that one thread copies in bulk, at least, with 
 SHARED_BULK_BYTES = 1024  # the same with several blocks per panel: whole rows of memory
 ABREAST = 12  # panels side by side before those of the next rows of the batch, if tiles span both: 12 x 12 fill a GPU
 MOST_ROWS = 10  # thread rows, at most, of a tile that holds a whole axis with one run per row
-WASTE = 1.25  # steps of the tile that it replaces, at least, times its own; of several tiles, times the axis's
+# Such a tile replaces one that has so many times its steps, or several that have so many times those of the axis.
+WASTE = 1.25
 TOGETHER = 5  # thread rows that a warp reads at once, from which on gaps between them pay
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
 NARROW_BYTES = 160  # bytes of a narrow row; if columns fill several panels with such rows, blocks share wider panels
@@ -205,9 +206,9 @@ def _panels_of(
         if nbytes > room:
             shape = narrower_shape(scan, shape, target, room / nbytes)
     tiles = -(-length // shape.height)
-    # One tile of two rows of threads is faster than a fuller one with a run to a thread.
-    is_high = shape.rows == 1 and shape.height >= WASTE * rows * RUN
-    if few_rows and (is_high if tiles == 1 else tiles * shape.height >= WASTE * length):
+    # If a tile has two rows of threads, it is faster than a fuller one.
+    is_empty = shape.rows == 1 and shape.height >= WASTE * rows * RUN
+    if few_rows and (is_empty if tiles == 1 else tiles * shape.height >= WASTE * length):
         panels = whole_axis(*in_runs())
         if panels:
             return panels

@@ -147,8 +147,8 @@ def _wide(
 
     `shares`: whether blocks may share strips. `wide`: whether states are wider than the values.
     """
-    if layout.axis.size < STRIP_TILE_BYTES // (STRIP_BYTES if len(request.values) == 1 else STRIP_BYTES_OF_TWO)[0]:
-        return None  # fewer steps than a tile of any width
+    if layout.axis.size < STRIP_TILE_BYTES // max(STRIP_BYTES_OF_TWO):  # fewer steps than the lowest tile has
+        return None
     column, sizes = layout.others[0], request.kind.sizes
     batch, flags = batch_of(layout, layout.others[1:]), staged_flags(request, layout, column, flat=False)
     if flags is None:
@@ -165,11 +165,10 @@ def _wide(
     along, across = ALONG in accesses, ALONG not in accesses[len(request.values) : len(sizes)]
     alike = aligned == VECTOR_BYTES or along or _begin_alike(layout, column, batch)
     quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, *sizes) or request.kind.op.indexed
-    overlap = flags is NO_FLAGS and across and (quick or aligned != WORD_BYTES)
-    overlap = overlap and not _by_sectors(layout, batch, request.kind)
+    on_sectors = _by_sectors(layout, batch, request.kind)
+    overlap = flags is NO_FLAGS and across and (quick or aligned != WORD_BYTES) and not on_sectors
     staged = _staged(request.kind, accesses)
     widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
-    on_lines = not any([stride % LINE_BYTES for dim in (layout.axis, *batch) for stride in dim.strides[: len(sizes)]])
     nbytes = layout.axis.size * column.size * product(batch) * sum(sizes)
     for width in widths:
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
@@ -184,7 +183,7 @@ def _wide(
             return None
         if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
             return None
-        if own and columns < column.size and nbytes > CACHED_BYTES and not on_lines:
+        if own and nbytes > CACHED_BYTES and _share_lines(layout, batch, len(sizes), whole=columns >= column.size):
             return None
         if not (own or shares):
             return None
@@ -192,12 +191,14 @@ def _wide(
             continue
         halo = _halo(request.kind, column.size, columns, aligned) if overlap else 0
         if not own and not halo:  # strips of equal width, each for as many blocks
-            unit = SECTOR_BYTES if _by_sectors(layout, batch, request.kind) else VECTOR_BYTES
-            columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes), unit)
+            whole = SECTOR_BYTES // min(sizes[len(request.values) :])
+            whole = whole if on_sectors and whole <= columns else 1
+            columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes), whole)
         if aligned == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
-        most = 2 * column.size - (width > widths[-1])  # strips are not half empty, if there are narrower ones
-        if layout.axis.size < rows or columns > most or columns * min(sizes) % VECTOR_BYTES:
+        if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
+            continue
+        if columns == 2 * column.size and width > widths[-1]:  # half empty
             continue
         if aligned < VECTOR_BYTES and min(columns, column.size) * max(sizes) < NARROW_BYTES:
             continue
@@ -451,12 +452,22 @@ def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector
     return tuple(found) if one_way and vector in found[:arrays] else None
 
 
-def _alike(columns: int, most: int, narrowest: int, widest: int, unit: int) -> int:
+def _share_lines(layout: Layout, batch: tuple[Dimension, ...], arrays: int, *, whole: bool) -> bool:
+    """Return whether strips share lines with others: those of the same rows, unless they are `whole`, or of others."""
+    steps = layout.axis.strides[:arrays]
+    if not any([stride % LINE_BYTES for dim in (layout.axis, *batch) for stride in dim.strides[:arrays]]):
+        return False
+    lengths = [abs(step) * layout.axis.size for step in steps]
+    far = [abs(by) >= length for dim in batch for by, length in zip(dim.strides, lengths, strict=False)]
+    return not (whole and all(far))
+
+
+def _alike(columns: int, most: int, narrowest: int, widest: int, whole: int) -> int:
     """Return the columns per strip: as few strips as with `most`, and whole vectors of each array for a scan warp.
 
-    A strip has whole units of so many bytes. With `widest`, all store warps have equally many columns, in whole words.
+    It is a multiple of `whole`. With `widest`, all store warps have equally many columns, in whole words.
     """
-    step = max(VECTOR_BYTES * -(-most // LANES), unit) // narrowest
+    step = max(VECTOR_BYTES // narrowest * -(-most // LANES), whole)
     if widest:
         step = max(step, WARPS * max(WORD_BYTES // widest, 1))
     return -(-columns // -(-columns // most) // step) * step

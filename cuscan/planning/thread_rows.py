@@ -16,7 +16,8 @@ from cuscan.planning.tuning import STRETCH_BYTES, VECTOR_BYTES
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout
 
-_BANKS_BYTES = 128  # threads that are a multiple of these bytes apart would meet in the same banks
+# Threads that are a multiple of these bytes apart would meet in few banks: if they read whole vectors, and otherwise.
+_VECTORS_APART, _ITEMS_APART = 128, 32
 _FEW, _SHORT = 8, 4  # at most so many rows an SM, with more runs of items than that, are scanned by lanes
 _SMALL = 8  # bytes of a state: a thread holds those of 16 or 32 lanes if they are no wider, else of 8
 _HELD = 256  # rows that an SM holds: with fewer, most of its threads would have none
@@ -28,9 +29,9 @@ def thread_rows(
     """Return, by number, the arrays whose rows pass through shared memory; none if the family does not suit them.
 
     It suits short rows that lie in runs, in the same direction in all arrays, but for values that do not vary along a
-    row. Values and flags may have small gaps between them. Rows must not be a multiple of 128 bytes apart. Carries,
-    last states and initial values as results are for other families. If all arrays are aligned, lanes of a warp scan
-    few rows as fast, and rows of one vector.
+    row. Values and flags may have small gaps between them. Rows must not be a multiple of 128 bytes apart, or of 32 if
+    an array is not aligned. Carries, last states and initial values as results are for other families. If all arrays
+    are aligned, lanes of a warp scan few rows as fast, and rows of one vector.
     """
     kind, length = request.kind, layout.axis.size
     if length > order.items * _lanes(request, length, order) or not layout.others:
@@ -45,6 +46,7 @@ def thread_rows(
     run = layout.others[:1]
     if run[0].size < min(rows, WARP):
         return {}
+    apart = _ITEMS_APART if Access.STRIDED in accesses else _VECTORS_APART
     staged, direction, values, behind = dict[int, Rows](), 0, len(request.values), len(kind.sizes)
     for i in range(flags(kind).stop):
         spec, step = layout.arrays[i], layout.axis.strides[i]
@@ -55,7 +57,7 @@ def thread_rows(
         if abs(step) != size or step * direction < 0:
             return {}
         staged[i] = rows_of(run, run[0].strides[i : i + 1], length * size, values <= i < behind)
-        if not staged[i].together or staged[i].pitch % _BANKS_BYTES == 0:
+        if not staged[i].together or staged[i].pitch % apart == 0:
             return {}
     pitches = sum([of_array.pitch for of_array in staged.values()])
     return staged if pitches * _HELD <= target.shared_bytes - SHARED_RESERVED else {}

@@ -35,8 +35,8 @@ ENTRIES = 2  # lanes of a column that look at groups if there are several window
 ENTRY_COLUMNS = 160
 WINDOW_GROUP = 16  # windows of a section whose totals are stored together (SectionCarry)
 LEAST_COLUMNS = 16  # of short rows, or with flags
-QUICK_COLUMNS = 17, 184  # with which whole rows are faster than strips of aligned rows: least and most
-WIDE_CARRY, WIDE_COLUMNS = 8, 6  # the same with wider carries, in bytes, as strips then spill
+QUICK_COLUMNS, MOST_QUICK = 17, 184  # least and most columns with which they are faster than strips of aligned rows
+WIDE_CARRY, WIDE_COLUMNS = 8, 6  # the least with wider carries, in bytes, as strips then spill
 LEAST_ROW_BYTES = 28  # least bytes of a row of fewer than LEAST_COLUMNS columns: tiles have few rows
 WASTE = 1.5  # rows of all parts, at most, as a multiple of the axis
 QUICK_BYTES = 512  # of a row: up to here faster than strips if there is a tile for each block, but for bytes
@@ -88,9 +88,9 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     column_words = parts * chain.part_words + -(-parts // chain.group_parts) * chain.carry_words
     words = strips * round_up(column.size, LINE_WORDS) * column_words
-    least, most = QUICK_COLUMNS
-    narrow = (WIDE_COLUMNS if carry > WIDE_CARRY else least) <= column.size <= most
-    quick = narrow and 2 * column.size <= row_bytes <= QUICK_BYTES and strips * tiles >= slots
+    least = WIDE_COLUMNS if carry > WIDE_CARRY else QUICK_COLUMNS
+    narrow = least <= column.size <= MOST_QUICK and 2 * column.size <= row_bytes <= QUICK_BYTES
+    quick = narrow and strips * tiles >= slots
     return WholeRows(column, batch, flags, quick, strips * parts, words, *made)
 
 

@@ -1,8 +1,9 @@
 // thread_rows: scans short rows, of at most kLanes runs of items, with small gaps between them or none. They pass
 // through shared memory (shared_rows.cuh), where a thread scans a whole row. Threads read and write units: as many
 // neighbours as are aligned together in all rows. So the rows of neighbouring threads are mostly an odd number of units
-// apart, and cause few bank conflicts. The order is that of the other kernels: WarpScan over the totals of lanes, in
-// the registers of one thread. All threads of a block take part; SharedRows synchronises them.
+// apart, and cause few bank conflicts; up to four threads read vectors in the same banks. The order is that of the
+// other kernels: WarpScan over the totals of lanes, in the registers of one thread. All threads of a block take part;
+// SharedRows synchronises them.
 #pragma once
 #include "../shared_rows.cuh"
 #include "../workspace.cuh"
