@@ -16,7 +16,7 @@ NARROW: dict[str, dict[str, Any]] = {
     "strips-own-parts": {"shape": (700, 160), "axis": 0, "sms": 1},
     "strips-pairs": {"shape": (4500, 2), "axis": 0},
     "whole-rows": {"shape": (3, 700, 37), "axis": 1},
-    "whole-rows-16": {"shape": (2600, 16), "axis": 0},
+    "whole-rows-17": {"shape": (2600, 17), "axis": 0},
 }
 BACKWARDS, LEADING = {"reverse": True}, {"include_initial": True}
 PRODUCTS = {"draw": draws("float32"), "call": {**BACKWARDS, "exclusive": True}}

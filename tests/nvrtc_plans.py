@@ -51,7 +51,7 @@ LAYOUTS = {
     "strips-fifteen": ((2**22, 15), 0),
     "whole-rows": ((2**22, 41), 0),
     "whole-rows-short": ((29, 4099, 257), 1),
-    "whole-rows-sixteen": ((2**22, 16), 0),
+    "whole-rows-seventeen": ((2**22, 17), 0),
 }
 
 SEGMENTS = {"reset": "bool", "keys": "int32", "offsets": "int64"}  # dtypes of the arrays that give them

@@ -14,9 +14,12 @@ ALIGNED = {  # the ways that items of 16 bytes take instead; and, below, items o
     "staged_rows": "rows",
     "panels-shared": "strips-shared",
     "whole_rows-shared": "strips-shared",
+    "cluster in turn": "tiles-shared",
 }
-UNALIGNED = {name: {"panels-shared": "strips-shared"} for name in ("float32", "float64", "complex64")}
-UNALIGNED["float16"] = {"panels-shared": "strips-shared", "panels-shared few": "panels-shared"}  # rows of 6 bytes
+UNALIGNED = {"float32": {"panels-shared": "strips-shared"}}
+for name in ("float16", "float64", "complex64"):
+    UNALIGNED[name] = {"panels-shared": "strips-shared", "cluster in turn": "tiles-shared"}
+UNALIGNED["float16"]["panels-shared few"] = "panels-shared"  # rows of 6 bytes
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex64", "complex128"])

@@ -151,7 +151,7 @@ HOT = itertools.product(
         "strips-three",
         "strips-fifteen",
         "whole-rows",
-        "whole-rows-sixteen",
+        "whole-rows-seventeen",
     ],
     ["float32", "bfloat16", "float64", "int64"],
     ["plain", "reverse", "exclusive", "mask", "misaligned"],

@@ -201,7 +201,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "strips-wide": {"shape": (530, 160), "axis": 0, "sms": 8},
     "whole_rows-slabs": {"shape": (2, 601, 17), "axis": 1},
     "whole_rows-low": {"shape": (600, 300), "axis": 0},  # two tiles of 16 rows share a word of bits
-    "whole_rows-words": {"shape": (1100, 64), "axis": 0},
+    "whole_rows-words": {"shape": (1100, 68), "axis": 0},
 }
 LAYOUTS = {  # constants of the plans
     "strips-pairs": {"Flat": 1, "Aligned": 16, "Rows": 4096},
@@ -209,7 +209,7 @@ LAYOUTS = {  # constants of the plans
     "strips-words": {"Flat": 1, "Aligned": 4},
     "strips-wide": {"Flat": 0, "Aligned": 16},
     "whole_rows-low": {"Rows": 16},
-    "whole_rows-words": {"Columns": 16},
+    "whole_rows-words": {"Columns": 17},
 }
 
 
