@@ -38,7 +38,7 @@ def upright(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tupl
 
 CALLS = {
     "reset": of_family("tiles-shared", "", "add", segments="reset"),
-    "reset-groups": Case("", "add", (3000, 32), sms=2, segments="reset"),
+    "reset-groups": Case("", "add", (255, 24), sms=2, segments="reset-thin"),
     "reset-chain": Case("", "add", (40 * 512,), segments="reset"),
     "reset-exclusive": of_family("tiles-shared", "", "add", segments="reset", initial=2.0, call=EXCLUSIVE),
     "reset-leading": Case("", "add", (3, 1301), segments="reset-still", initial=2.0, call=LEADING),
