@@ -192,7 +192,7 @@ def _wide(
         halo = _halo(request.kind, column.size, columns, aligned) if overlap else 0
         if not own and not halo:  # strips of equal width, each for as many blocks
             whole = SECTOR_BYTES // min(sizes[len(request.values) :])
-            whole = whole if on_sectors and whole <= columns else 1
+            whole = whole if on_sectors and whole <= columns < column.size else 1
             columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes), whole)
         if aligned == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
