@@ -131,7 +131,7 @@ def main() -> int:
     parser.add_argument("variants", nargs="+", metavar="VARIANT", help='"panels.LARGE=Blocks(1, 640, 4)"')
     parser.add_argument("--seed", type=int, default=0, help="of the random scans")
     parser.add_argument("--cases", type=int, default=sample.CASES, help="random scans to choose from")
-    parser.add_argument("--sweep", action="append", choices=cliffs.SWEEPS, help="its sizes, in place of random scans")
+    parser.add_argument("--sweep", action="append", choices=cliffs.SWEEPS, help="its sizes, not random scans")
     parser.add_argument("--family", help="only scans that this family runs today")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args()

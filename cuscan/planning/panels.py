@@ -206,7 +206,7 @@ def _panels_of(
         if nbytes > room:
             shape = narrower_shape(scan, shape, target, room / nbytes)
     tiles = -(-length // shape.height)
-    # If a tile has two rows of threads, it is faster than a fuller one.
+    # A tile with two rows of threads is faster than a fuller one.
     is_empty = shape.rows == 1 and shape.height >= WASTE * rows * RUN
     if few_rows and (is_empty if tiles == 1 else tiles * shape.height >= WASTE * length):
         panels = whole_axis(*in_runs())

@@ -191,9 +191,9 @@ def _wide(
             continue
         halo = _halo(request.kind, column.size, columns, aligned) if overlap else 0
         if not own and not halo:  # strips of equal width, each for as many blocks
-            whole = SECTOR_BYTES // min(sizes[len(request.values) :])
-            whole = whole if on_sectors and whole <= columns < column.size else 1
-            columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes), whole)
+            of_sector = SECTOR_BYTES // min(sizes[len(request.values) :])
+            multiple = of_sector if on_sectors and of_sector <= columns < column.size else 1
+            columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes), multiple)
         if aligned == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
         if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
@@ -453,7 +453,7 @@ def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector
 
 
 def _share_lines(layout: Layout, batch: tuple[Dimension, ...], arrays: int, *, whole: bool) -> bool:
-    """Return whether strips share lines with others: those of the same rows, unless they are `whole`, or of others."""
+    """Return whether strips share lines of memory: hardly, if they have `whole` rows, and one ends before the next."""
     steps = layout.axis.strides[:arrays]
     if not any([stride % LINE_BYTES for dim in (layout.axis, *batch) for stride in dim.strides[:arrays]]):
         return False
@@ -462,12 +462,12 @@ def _share_lines(layout: Layout, batch: tuple[Dimension, ...], arrays: int, *, w
     return not (whole and all(far))
 
 
-def _alike(columns: int, most: int, narrowest: int, widest: int, whole: int) -> int:
+def _alike(columns: int, most: int, narrowest: int, widest: int, multiple: int) -> int:
     """Return the columns per strip: as few strips as with `most`, and whole vectors of each array for a scan warp.
 
-    It is a multiple of `whole`. With `widest`, all store warps have equally many columns, in whole words.
+    Their number is a multiple of `multiple`. With `widest`, all store warps have equally many columns, in whole words.
     """
-    step = max(VECTOR_BYTES // narrowest * -(-most // LANES), whole)
+    step = max(VECTOR_BYTES // narrowest * -(-most // LANES), multiple)
     if widest:
         step = max(step, WARPS * max(WORD_BYTES // widest, 1))
     return -(-columns // -(-columns // most) // step) * step

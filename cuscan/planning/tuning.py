@@ -47,7 +47,7 @@ THREADS_PER_SM = {
 }
 
 # Rows of integers and float32 that clusters take in turn: units per row, at most; threads per SM with a mask (1024:
-# 0.98 of copy speed, 512: 0.79). Of other types tiles are faster.
+# 0.98 of copy speed, 512: 0.79). Tiles are faster for other types.
 TURN_UNITS = 4
 MASKED_THREADS = 1024
 
