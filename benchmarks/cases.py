@@ -7,7 +7,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Iterable
 
-from benchmarks import cliffs, sample
+from benchmarks import cliffs, sample, tasks
 from benchmarks.matrix import CELLS
 from cuscan.bench.cases import Case
 from cuscan.bench.new_shapes import ANY_GPU
@@ -45,11 +45,18 @@ def _shapes(scope: Scope) -> Iterable[Case]:
     return (Case((1000,), how="shapes", label=kind) for kind in KINDS_OF_CALL)
 
 
+def _tasks(scope: Scope) -> Iterable[Case]:
+    return _shrunk(tasks.cases(), scope.limit)
+
+
 def _cliffs(scope: Scope) -> Iterable[Case]:
-    found = cliffs.cliffs(scope.target)
-    if scope.limit is None:
+    return _shrunk(cliffs.cliffs(scope.target), scope.limit)
+
+
+def _shrunk(found: Iterable[Case], limit: int | None) -> Iterable[Case]:
+    if limit is None:
         return found
-    return (dataclasses.replace(case, shape=shrink(case.shape, scope.limit)) for case in found)
+    return (dataclasses.replace(case, shape=shrink(case.shape, limit)) for case in found)
 
 
 _OF_COPY = "Time of a copy of the same bytes / time of the scan; in no cache."
@@ -106,6 +113,13 @@ GROUPS = {
         "Time of a copy of the bytes that must move, plus 4 us / time of the scan. Where a view has gaps, the copy "
         "reads that very layout.",
         _sample,
+        drawn=True,
+    ),
+    "tasks": Group(
+        "Everyday tasks",
+        "Scans that people have, in their sizes: time of a copy of the bytes that must move, plus 4 us / time of the "
+        "scan.",
+        _tasks,
         drawn=True,
     ),
     "shapes": Group(

@@ -83,12 +83,12 @@ def torch_share(record: Record) -> float | None:
 
 def section(records: Sequence[Record]) -> str:
     """All tables of a sample; the records have values."""
-    bound = _worst_first(filter(bounded, records))
-    farthest = _worst_first(record for record in records if not bounded(record))[:WORST]
+    bound = worst_first(filter(bounded, records))
+    farthest = worst_first(record for record in records if not bounded(record))[:WORST]
     texts = [f"{_seeds(records)}.", _summary(records), _beside_torch(records)]
-    texts.append(f"The {len(farthest)} farthest from a copy:\n\n{_named(farthest)}")
+    texts.append(f"The {len(farthest)} farthest from a copy:\n\n{named(farthest)}")
     if bound:
-        texts.append(f"Bounded by arithmetic, in none of the figures above but their own:\n\n{_named(bound)}")
+        texts.append(f"Bounded by arithmetic, in none of the figures above but their own:\n\n{named(bound)}")
     return "\n\n".join(texts)
 
 
@@ -96,7 +96,7 @@ def headline(records: Sequence[Record], gpu: str) -> str:
     """The figures of all seeds together, and the worst scan."""
     straight = parts(records)["input and result alike"]
     of = figures([float(record["value"]) for record in straight])
-    worst = _worst_first(record for record in records if not bounded(record))[0]
+    worst = worst_first(record for record in records if not bounded(record))[0]
     return (
         f"{gpu}: of {of.number} random scans whose input and result lie alike, half reach {share(of.median)} of copy "
         f"speed or more, and 95 % {share(of.p5)}. Of all, the farthest from a copy is {worst['name']}: "
@@ -116,7 +116,8 @@ def _seeds(records: Sequence[Record]) -> str:
     return "; ".join(f"seed {seed}: {count} scans" for seed, count in counts.items())
 
 
-def _worst_first(records: Iterable[Record]) -> list[Record]:
+def worst_first(records: Iterable[Record]) -> list[Record]:
+    """The records, those with the lowest shares first."""
     return sorted(records, key=lambda record: float(record["value"]))
 
 
@@ -140,15 +141,16 @@ def _beside_torch(records: Sequence[Record]) -> str:
     if not measured:
         return "No plain sum was measured beside torch."
     times = sorted(over_torch(record) or 0.0 for record in measured)
-    slower = _worst_first(record for record in measured if (over_torch(record) or 0.0) < 1)
+    slower = worst_first(record for record in measured if (over_torch(record) or 0.0) < 1)
     text = (
         f"Of {len(measured)} plain sums {len(slower)} are slower than torch's; torch takes {ratio(times[0])} as long "
         f"at least, {ratio(statistics.median(times))} in the median, {ratio(times[-1])} at most."
     )
-    return f"{text}\n\nSlower than torch:\n\n{_named(slower)}" if slower else text
+    return f"{text}\n\nSlower than torch:\n\n{named(slower)}" if slower else text
 
 
-def _named(records: Sequence[Record]) -> str:
+def named(records: Sequence[Record]) -> str:
+    """A table of some scans."""
     lines = [["scan", "of copy", "time", "copy", "kernel", "torch"], ["---", *["---:"] * 3, "---", "---:"]]
     for record in records:
         times = over_torch(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -84,6 +85,7 @@ def body(group: str, records: list[Record]) -> str:
     """A group's text and table."""
     tables: dict[str, Callable[[list[Record]], str]] = {
         "sample": distribution.section,
+        "tasks": _tasks,
         "shapes": _shapes,
         "cliffs": _jumps,
         "training": _training,
@@ -157,7 +159,20 @@ def _again(record: Record, result: dict[str, Any]) -> bool:
     return way(record) == AFTER_WORK and result.get("measured") == BACK_TO_BACK
 
 
-# ---- training, new shapes and thresholds -----------------------------------------------------------------------------
+# ---- tasks, training, new shapes and thresholds ----------------------------------------------------------------------
+
+
+def _tasks(records: list[Record]) -> str:
+    heads = ["task", "scans", "worst", "median", "torch, median"]
+    lines = [heads, ["---", *["---:"] * 4]]
+    for task in dict.fromkeys(record["label"] for record in records):
+        chosen = [record for record in records if record["label"] == task]
+        of = distribution.figures([float(record["value"]) for record in chosen])
+        times = [times for record in chosen if (times := distribution.over_torch(record))]
+        beside = ratio(statistics.median(times)) if times else ""
+        lines.append([task, str(of.number), share(of.worst), share(of.median), beside])
+    farthest = distribution.worst_first(records)[: distribution.WORST]
+    return f"{markdown(lines)}\n\nThe {len(farthest)} farthest from a copy:\n\n{distribution.named(farthest)}"
 
 
 def _training(records: list[Record]) -> str:

@@ -3,10 +3,10 @@
     python -m benchmarks.variants "panels.LARGE=Blocks(1, 640, 4)" "panels.BULK_BYTES=128"
 
 Each argument is a variant: assignments, joined by ";", to names in `cuscan.planning` or its modules, where the values
-are evaluated. The scans are those of a sample, or of sweeps (`cliffs.py`), whose plans a variant changes: random sizes
-are hardly ever those that people have. Their kernels are compiled first, side by side. Each scan then runs with all of
-its plans. All must give the same bits; a scan whose bits differ is left out. The report says how many times as fast
-each variant is.
+are evaluated. The scans are those of a sample, of sweeps (`cliffs.py`) or of everyday tasks (`tasks.py`), whose plans
+a variant changes: random sizes are hardly ever those that people have. Their kernels are compiled first, side by side.
+Each scan then runs with all of its plans. All must give the same bits; a scan whose bits differ is left out. The report
+says how many times as fast each variant is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import cliffs, prepare, sample
+from benchmarks import cliffs, prepare, sample, tasks
 from cuscan.backends import repeats
 from cuscan.bench.buffers import make_buffers
 from cuscan.bench.cases import Case
@@ -132,12 +132,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the random scans")
     parser.add_argument("--cases", type=int, default=sample.CASES, help="random scans to choose from")
     parser.add_argument("--sweep", action="append", choices=cliffs.SWEEPS, help="its sizes, not random scans")
+    parser.add_argument("--tasks", action="store_true", help="scans of everyday tasks, not random ones")
     parser.add_argument("--family", help="only scans that this family runs today")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
     machine = find_machine()
-    if options.sweep:
+    if options.tasks:
+        cases = list(tasks.cases())
+    elif options.sweep:
         cases = [case for name in options.sweep for case in cliffs.cases_of(name)]
     else:
         cases = sample.sample(options.seed, options.cases, MOVED if machine.target else MOVED_BY_A_CPU)

@@ -159,7 +159,7 @@ def test_report_of_the_whole_matrix(pages: Path) -> None:
 
 
 def test_report_of_a_sample_and_what_is_drawn_beside_it(pages: Path) -> None:
-    drawn = ["sample", "shapes", "cliffs"]
+    drawn = ["sample", "tasks", "shapes", "cliffs"]
     records = synthetic(["uses", *drawn])
     readme, page = written(pages, records)
     assert "(some-gpu-sample.svg)" in readme and "tuned for" not in readme
@@ -171,7 +171,8 @@ def test_report_of_a_sample_and_what_is_drawn_beside_it(pages: Path) -> None:
     assert "| calls | new, median | new, 99 % | again, median | again, 99 % | new, after 10000 more, median |" in page
     assert "thresholds; the 20 largest jumps" in page and "| one row of n | float32 (" in page
     assert "Not measured, and in none of these numbers: (32768, 32768) along the rows; One long row;" in page
-    assert "../some-gpu-sample.svg" in page and page.count("### ") == 4
+    assert "../some-gpu-sample.svg" in page and page.count("### ") == 5
+    assert "| routing | 36 |" in page and "| task | scans | worst | median | torch, median |" in page
 
 
 def test_the_readme_takes_numbers_from_the_first_files_that_have_them(pages: Path) -> None:

@@ -108,3 +108,12 @@ def test_the_scans_may_be_the_sizes_of_sweeps(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["", OTHER, "--sweep", "n columns"])
     assert variants.main() == 0
     assert "1 of 1: n columns/501: uint8 (3000, 501) axis 0, max: " in capsys.readouterr().out
+
+
+def test_the_scans_may_be_those_of_tasks(monkeypatch, capsys):
+    case = Case((3000, 501), axis=0, dtype="uint8", op="max", how="sample", peers=(), label="sums of digits")
+    monkeypatch.setattr(variants.tasks, "TASKS", {"digits": lambda: [case]})
+    monkeypatch.setattr(variants, "find_machine", lambda: HOST)
+    monkeypatch.setattr(sys, "argv", ["", OTHER, "--tasks"])
+    assert variants.main() == 0
+    assert "1 of 1: digits: uint8 (3000, 501) axis 0, max: " in capsys.readouterr().out
