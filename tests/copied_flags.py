@@ -51,7 +51,7 @@ ACROSS = {
     "every other one": Across((37, 70), (1, 0), (slice(None), EVERY_OTHER)),
     "backwards": Across((50, 70), (1, 0), (BACK, BACK)),
     "few rows": Across((9, 2100), (1, 0), (slice(None), slice(None, -30))),
-    "close rows": Across((11, 1500), (1, 0), (slice(None), GAP)),
+    "close rows": Across((15, 1500), (1, 0), (slice(None), GAP)),
     "batches": Across((3, 33, 66), (0, 2, 1)),
     "a batch between": Across((33, 5, 66), (1, 2, 0)),
     "four axes of batches": Across((2, 3, 2, 2, 33, 40), (0, 5, 2, 1, 3, 4)),

@@ -45,9 +45,9 @@ def test_few_flags_are_not_copied_nor_short_or_close_rows():
     for lines, length, gap in ((2**16, 31, 0), (7, 2**18, 33), (2**15, 32, 0), (8, 2**17, 24)):
         flags = view((lines, length), "bool", (1, lines + gap))
         assert roles(view((lines, length)), flags) == (["mask"] if length >= 32 and lines >= 8 else [])
-    for apart in (11, 12):
-        flags = view((11, 2**17), "bool", (1, apart))
-        assert roles(view((11, 2**17)), flags) == (["mask"] if apart >= 12 else [])
+    for apart in (15, 16):
+        flags = view((15, 2**17), "bool", (1, apart))
+        assert roles(view((15, 2**17)), flags) == (["mask"] if apart >= 16 else [])
     assert roles(flags=view(SHAPE, "bool", (4, 4096))) == ["mask"]
     assert roles(flags=view(SHAPE, "bool", (5, 5120))) == []
     assert roles(view((2**17, 16)), view((2**17, 16), "bool", (1, 2**17))) == []

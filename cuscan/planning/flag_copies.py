@@ -23,7 +23,7 @@ from cuscan.specs import ArraySpec, Segments
 FEWEST = 1 << 20  # flags; with fewer, the launch takes longer than the copy saves
 MOST_FLAGS = 1 << 30  # of a copy, which the workspace keeps; it takes up to 1.7 times as many bytes
 SHORTEST, NARROWEST = 32, 8  # flags of a row, and across rows; fewer would leave most of a tile empty
-APART = 12  # bytes from flag to flag of a row, least: a sector then has less than three of them
+APART = 16  # bytes from flag to flag of a row, least: a sector then has at most two of them
 _OTHERS = 4  # axes beside the two that tiles have
 _PATCH = 4  # flags along each axis of a thread's patch
 
