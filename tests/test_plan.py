@@ -937,9 +937,10 @@ def test_a_tile_of_strips_holds_the_widest_elements(dtype, rows):
         ("float32", 6016, "mask", "strips"),
         ("float32", 9664, "mask", "panels"),  # two strips per block and more
         ("float32", 9664, "reset", "strips"),
-        ("float32", 12544, "reset", "panels"),  # blocks would have strips of their own
-        ("int16", 25088, "reset", "strips"),  # which those of narrow items share
+        ("float32", 12544, "reset", "strips"),  # blocks could have strips of their own
+        ("int16", 25088, "reset", "strips"),
         ("int16", 25088, "mask", "panels"),
+        ("int64", 12544, "reset", "panels"),  # wide ones are panels then
     ],
 )
 def test_blocks_share_many_strips_with_segments_but_not_with_a_mask(dtype, columns, given, family):
@@ -1235,12 +1236,45 @@ def test_flags_lie_beside_the_values_of_strips_and_whole_rows(columns, family):
 
 
 def test_panels_take_flags_where_there_are_enough_strips_for_all_blocks():
-    def families(columns):
-        x, mask = view((2**14, columns)), view((2**14, columns), "bool")
-        return [planned(x, axis=0, **call).config.family for call in ({}, {"mask": mask})]
+    def families(columns, dtype):
+        x, mask = view((2**14, columns), dtype), view((2**14, columns), "bool")
+        return [planned(x, axis=0, dtype=dtype, **call).config.family for call in ({}, {"mask": mask})]
 
-    assert families(65 * 32) == ["strips", "strips"]
-    assert families(132 * 32) == families(2**14) == ["strips", "panels"]
+    for dtype in ("float32", "float64"):
+        assert families(65 * 32, dtype) == ["strips", "strips"]
+        assert families(2**14, dtype) == ["strips", "panels"]
+    assert families(132 * 32, "float32") == ["strips", "strips"]  # blocks share those of narrow items
+    assert families(132 * 32, "float64") == ["strips", "panels"]
+
+
+def test_results_take_the_place_of_the_first_value_in_a_stage():
+    """Of those that vary along the axis, if it has their type; so stages have more rows."""
+    shape, b = (4, 2**14, 768), view((4, 2**14, 768), "bfloat16")
+
+    def made(decay_strides=None, result="bfloat16"):
+        decay = view(shape, "bfloat16", decay_strides)
+        plan = planned((decay, b), LINEAR_RECURRENCE, axis=1, dtype=result)
+        assert plan.config.family == "strips"
+        return constants(plan, "InPlace", "Rows", "Stages")
+
+    assert made() == (1, 256, 3) and made((768, 0, 1))[0] == made((0, 0, 0))[0] == 1
+    assert made(result="float32")[0] == 0
+
+
+def test_reduce_warps_fill_the_schedulers():
+    """Where carries are wide, there are two of them, but four if two more fit in a multiple of four warps."""
+    for dtype, warps, reduce_warps in (("bfloat16", 24, 4), ("float32", 20, 2)):
+        b = view((4, 2**14, 768), dtype)
+        plan = planned((b, b), LINEAR_RECURRENCE, axis=1, dtype=dtype)
+        assert (plan.config.block, *constants(plan, "ReduceWarps")) == (32 * warps, reduce_warps)
+
+
+def test_a_strip_with_flags_has_hardly_a_tile_that_is_nearly_empty():
+    def family(steps):
+        x, reset = view((64, steps, 1024)), view((64, steps, 1024), "bool")
+        return planned(x, axis=1, segments=("reset", reset)).config.family
+
+    assert [family(steps) for steps in (257, 409, 410, 512)] == ["panels", "panels", "strips", "strips"]
 
 
 def test_segments_of_wide_states_are_strips():

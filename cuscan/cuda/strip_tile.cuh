@@ -60,6 +60,10 @@ struct NoBuffer {};
 // Values that do not vary along the axis are in no stage.
 template <class Operand>
 constexpr bool kStandsStill = Operand::kAccess == Access::kBroadcast;
+template <class List>
+constexpr int kFirstStaged = 0;  // the number of the first of these values that is in stages
+template <class First, class... Rest>
+constexpr int kFirstStaged<Operands<First, Rest...>> = kStandsStill<First> ? 1 + kFirstStaged<Operands<Rest...>> : 0;
 template <class Operand>
 constexpr bool kIsAlong = Operand::kAccess == Access::kAlong;
 template <class List>
@@ -112,6 +116,7 @@ struct StripTile : Elements<Config> {
     // The values of a tile, its mask and its segment starts.
     struct Values : Pack<Buffer, typename Config::Values>, Mask::Buffer, Starts::Buffer {};
     using Results = Pack<ResultBuffer, typename Config::Results>;
+    static constexpr int kReplaced = kFirstStaged<typename Config::Values>;  // the value that results replace in place
     template <int kWide>
     using Columns = Items<Config, kRunRows, kWide, Base::kReplaces, Starts::kOfRows>;
     using Share = Columns<kAcross>;
@@ -396,7 +401,7 @@ private:
     template <class T>
     CUSCAN_DEVICE OfArray<T> placed(int array) const {
         if constexpr (!OfArray<T>::kByUnits) return of_array<T>(array);
-        return Config::kInPlace ? of_array<T>(0) : OfArray<T>{nullptr, OfArray<T>::kLeast};
+        return Config::kInPlace ? of_array<T>(kReplaced) : OfArray<T>{nullptr, OfArray<T>::kLeast};
     }
     template <int kArray>
     CUSCAN_DEVICE Flags<kArray> flags() const {

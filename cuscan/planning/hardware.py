@@ -5,6 +5,7 @@ from __future__ import annotations
 WARP = 32  # threads
 REGISTERS = 65536  # of a multiprocessor
 WORD_BYTES = 4  # of a bank of shared memory
+SCHEDULERS = 4  # of a multiprocessor, which divide its registers and the warps of a block
 BULK_ARCH = 90  # first architecture with bulk copies and clusters
 BULK_BYTES = 16  # alignment of bulk copies
 SHARED_RESERVED = 1024  # bytes of shared memory per block, beyond its own

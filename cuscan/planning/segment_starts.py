@@ -18,6 +18,7 @@ from cuscan.request.kind import CallKind
 from cuscan.specs import Segments
 
 FEWEST = 1 << 23  # elements of a scan by flags or keys; with fewer, the launch takes longer than the bits save
+FEWEST_ACROSS = 1 << 18  # the same by keys across the lines: strips and whole rows take bits, but no keys
 MOST_STATE = 16  # bytes of a state of such a scan, at most; with wider ones, tiles that read bits spill registers
 PIECE = 32 * 32  # positions: one 32-bit word of bits per lane of a warp
 
@@ -28,7 +29,9 @@ def _become_bits(segments: Segments, request: ScanRequest) -> bool:
     if segments.kind == "keys" and (request.carry_in or request.carry_out):  # carries hold a key for each line
         return False
     lines = [i for i, n in enumerate(shape) if i != axis and n > 1]
-    if not lines or math.prod(shape) < FEWEST or any([segments.array.strides[i] for i in lines]):
+    is_across = segments.kind == "keys" and abs(request.results[0].strides[axis]) > 1
+    fewest = min(FEWEST, FEWEST_ACROSS) if is_across else FEWEST
+    if not lines or math.prod(shape) < fewest or any([segments.array.strides[i] for i in lines]):
         return False
     return state_bytes(request.kind, index_dtype(request))[0] <= MOST_STATE
 

@@ -21,7 +21,7 @@ from cuscan.planning.assemble import (
     state_bytes,
 )
 from cuscan.planning.config import Access, ScanPlan, Target
-from cuscan.planning.hardware import WORD_BYTES
+from cuscan.planning.hardware import SCHEDULERS, WORD_BYTES
 from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
 from cuscan.planning.tuning import (
     LINE_BYTES,
@@ -47,7 +47,9 @@ WARPS = 8  # store warps; they are the reduce warps too where a block has strips
 WALKS = 4  # most walks of a block, which take turns: a walk takes longer than a small tile
 PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory
 REDUCE_WARPS = 4  # reduce warps where blocks share strips
-FEW_REDUCE_WARPS = 2  # the same where several warps load and carries are wide, so that each warp has enough registers
+# The same where several warps load and carries are wide, so that each warp has enough registers; it stays REDUCE_WARPS
+# where these fit into a multiple of SCHEDULERS warps, as the warps of a scheduler share its registers.
+FEW_REDUCE_WARPS = 2
 NARROW_CARRY = 8  # most bytes of other carries
 FEW_LOOKS = 4  # most looks of architectures whose warps lack registers in any case
 SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
@@ -57,6 +59,7 @@ BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several 
 # lines. In arrays of more bytes than these (values and results, twice the cache) such a line then moves twice. Panels,
 # which are wider, have fewer such lines.
 CACHED_BYTES = 112 << 20
+LEAST_STAGES = 3  # tiles in a block's shared memory, least, where blocks share strips
 BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one waits for its prefix, the next one loads
 # Most tiles that a block loads ahead where blocks share strips: so many (one if many blocks share many columns), or, if
 # that is more, as many as hold these bytes of values. There is always a stage more.
@@ -75,7 +78,9 @@ LONG = 8  # tiles of a strip, least, if rows are not aligned or arrays lie along
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
 FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with a mask: with more, panels are faster
-NARROW_ITEM = 2  # bytes of an item, at most, with which blocks share strips with flags that could be a block's own
+# With flags, panels are faster than a block's own strips. Items of so many bytes, at most, take strips that blocks share
+# then, if all tiles together have at most so many times the steps of the axis.
+NARROW_ITEM, WASTE = 4, 1.25
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
 _STAGE_REST = 160  # most bytes of a stage beside its arrays
@@ -163,17 +168,20 @@ def _wide(
     if aligned == 1 and max(sizes) == 1:  # panels are faster
         return None
     along, across = ALONG in accesses, ALONG not in accesses[len(request.values) : len(sizes)]
-    alike = aligned == VECTOR_BYTES or along or _begin_alike(layout, column, batch)
     quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, *sizes) or request.kind.op.indexed
     on_sectors = _by_sectors(layout, batch, request.kind)
     overlap = flags is NO_FLAGS and across and (quick or aligned != WORD_BYTES) and not on_sectors
     staged = _staged(request.kind, accesses)
+    arrays = (staged or (0,))[0], len(request.values)
+    alike = aligned == VECTOR_BYTES or along or _begin_alike(layout, column, batch, arrays)
     widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
     nbytes = layout.axis.size * column.size * product(batch) * sum(sizes)
     for width in widths:
         columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
-        own = not idles(count, slots) and (flags is NO_FLAGS or max(sizes) > NARROW_ITEM)
+        own = not idles(count, slots)
+        if own and flags is not NO_FLAGS and max(sizes) <= NARROW_ITEM:  # then blocks share strips, if these are full
+            own = round_up(layout.axis.size, rows) > WASTE * layout.axis.size
         if own and (aligned < VECTOR_BYTES or along):  # else blocks would share panels, which are twice as wide
             own = not idles(product(batch) * -(-column.size // (2 * columns)), slots)
         # Panels are faster.
@@ -283,7 +291,7 @@ def _make(
     back = flat and goes_back(layout, len(request.kind.sizes))
     staged, lying = _staged(request.kind, accesses), _lying(request.kind, accesses)
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
-    ahead = max(ahead, AHEAD_BYTES // (rows * columns * max(sum(staged), 1)))
+    ahead = max(ahead, AHEAD_BYTES // (rows * columns * max(sum([request.kind.sizes[i] for i in staged]), 1)))
     along_back = min(map(operator.mul, layout.axis.strides, [access is ALONG for access in accesses])) < 0
     how = ahead, own, alike, flat, in_bulk, back, lying, _aligned_along(layout, column, batch, accesses), along_back
 
@@ -338,15 +346,15 @@ def _block(
 ) -> tuple[dict[str, int], int, int] | None:
     """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
 
-    `staged`: sizes of the values that vary along the axis. `alike`: whether rows of values and results begin equally
-    far beyond 16 bytes. `lying`: for each of these values and for each result, whether it lies along the axis; empty if
+    `staged`: numbers of the values that vary along the axis. `alike`: whether rows of the first of them and of the
+    result begin equally far beyond 16 bytes. `lying`: for each of these values and for each result, whether it lies along the axis; empty if
     none does. `aligned_along`: bytes to which columns of those are aligned. `along_back`: whether these run against the
     scan.
     """
     of_values, of_results = lying[: len(staged)], lying[len(staged) :]
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
-    same = len(values) == len(staged) == len(results) == 1 and kind.values == kind.results
+    same = len(staged) > 0 and len(results) == 1 and kind.values[staged[0]] == kind.results[0]
     in_place = same and not lying and (alike or (not halo and _in_units(columns, results, aligned)))
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     together, apart = flat and aligned == VECTOR_BYTES and not any(of_values), not flat and aligned < VECTOR_BYTES
@@ -380,12 +388,12 @@ def _block(
     boundary = VECTOR_BYTES if own else LINE_BYTES
     behind = columns * carry + boundary if kind.returns_carry else 0
     beside = sum([array.bytes_of(rows, columns, flat=flat) for array in flags])
-    arrays = _bytes_of(staged, rows, columns, unit, of_values, aligned_along)
+    arrays = _bytes_of(tuple([values[i] for i in staged]), rows, columns, unit, of_values, aligned_along)
     stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, boundary)
     separate = 0 if in_place else _bytes_of(results, rows, columns, unit, of_results, aligned_along, WARPS // abreast)
     rest = _REST + 2 * boundary + exchange + chain + separate
     stages = (room - rest) // stage
-    if stages < (2 if own else max(taken, 3)):
+    if stages < (2 if own else max(taken, LEAST_STAGES)):
         return None
     walks = walks_of(min(stages, WALK_STAGES), taken, min(most_walks, look_back_warps))
     of_walk = look_back_warps // walks
@@ -393,6 +401,9 @@ def _block(
     pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
     has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
     warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
+    if reduce_warps == FEW_REDUCE_WARPS and -warps % SCHEDULERS >= REDUCE_WARPS - reduce_warps:
+        warps += REDUCE_WARPS - reduce_warps
+        reduce_warps = REDUCE_WARPS
     batch_units = max(taken * rows // COLUMNS.unit, 1)
     of_lane = looks_of_walk(columns // scan_warps, of_walk, looks, carry, warps, batch_units)
     constants = {
@@ -426,11 +437,8 @@ def _block(
 
 
 def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
-    """Return the sizes of the values that vary along the axis."""
-    values = len(kind.values)
-    if accesses[:values].count(Access.VECTOR) == values:
-        return kind.sizes[:values]
-    return tuple([kind.sizes[i] for i in range(values) if accesses[i] not in STILL])
+    """Return the numbers of the values that vary along the axis."""
+    return tuple([i for i in range(len(kind.values)) if accesses[i] not in STILL])
 
 
 def _of_values(layout: Layout, accesses: tuple[Access, ...], arrays: int, vector: Access) -> tuple[Access, ...] | None:
@@ -543,12 +551,13 @@ def _halo(kind: CallKind, number: int, columns: int, aligned: int) -> int:
     return halo if -(-number // (columns - halo)) <= most * -(-number // columns) else 0
 
 
-def _begin_alike(layout: Layout, column: Dimension, batch: tuple[Dimension, ...]) -> bool:
-    """Return whether rows of the first two arrays, of one value and one result, begin equally far beyond 16 bytes."""
-    one, other = layout.arrays[:2]
+def _begin_alike(layout: Layout, column: Dimension, batch: tuple[Dimension, ...], arrays: tuple[int, int]) -> bool:
+    """Return whether rows of two arrays begin equally far beyond 16 bytes."""
+    a, b = arrays
+    one, other = layout.arrays[a], layout.arrays[b]
     assert one is not None and other is not None
-    steps = [one.address + layout.offsets[0] - other.address - layout.offsets[1]]
-    steps += [of.strides[0] - of.strides[1] for of in (layout.axis, column, *batch)]
+    steps = [one.address + layout.offsets[a] - other.address - layout.offsets[b]]
+    steps += [of.strides[a] - of.strides[b] for of in (layout.axis, column, *batch)]
     return not any([step % VECTOR_BYTES for step in steps])
 
 

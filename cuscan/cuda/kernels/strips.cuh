@@ -7,7 +7,7 @@
 // * reduce warps compute the totals of the tile's runs;
 // * scan warps fold these totals, from run to run, and compute what precedes the units; a lane handles one column of a
 //   unit;
-// * store warps write the results over the values, and store them.
+// * store warps write the results over the values, or over the first of several, and store them.
 //
 // So some tiles are loading, others wait for what precedes them, and a warp waits only for the tile that it needs.
 //
@@ -452,7 +452,7 @@ struct Strips {
     }
     CUSCAN_DEVICE typename Tile::Results& results(Stage& stage) {
         if constexpr (Config::kInPlace)
-            return reinterpret_cast<typename Tile::Results&>(stage.values);
+            return reinterpret_cast<typename Tile::Results&>(stage.values.at(Number<Tile::kReplaced>{}));
         else
             return shared.results;
     }
