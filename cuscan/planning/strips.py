@@ -47,8 +47,8 @@ WARPS = 8  # store warps; they are the reduce warps too where a block has strips
 WALKS = 4  # most walks of a block, which take turns: a walk takes longer than a small tile
 PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory
 REDUCE_WARPS = 4  # reduce warps where blocks share strips
-# The same where several warps load and carries are wide, so that each warp has enough registers; it stays REDUCE_WARPS
-# where these fit into a multiple of SCHEDULERS warps, as the warps of a scheduler share its registers.
+# The same where several warps load and carries are wide, so that each warp has enough registers. Each scheduler divides
+# its registers among its warps: where all of them have as many with REDUCE_WARPS, there are so many after all.
 FEW_REDUCE_WARPS = 2
 NARROW_CARRY = 8  # most bytes of other carries
 FEW_LOOKS = 4  # most looks of architectures whose warps lack registers in any case
@@ -78,8 +78,8 @@ LONG = 8  # tiles of a strip, least, if rows are not aligned or arrays lie along
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
 FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with a mask: with more, panels are faster
-# With flags, panels are faster than a block's own strips. Items of so many bytes, at most, take strips that blocks share
-# then, if all tiles together have at most so many times the steps of the axis.
+# With flags, panels are faster than a block's own strips, but strips that blocks share are faster still: where items
+# have at most so many bytes, and all tiles together at most so many times the steps of the axis.
 NARROW_ITEM, WASTE = 4, 1.25
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
@@ -347,9 +347,9 @@ def _block(
     """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
 
     `staged`: numbers of the values that vary along the axis. `alike`: whether rows of the first of them and of the
-    result begin equally far beyond 16 bytes. `lying`: for each of these values and for each result, whether it lies along the axis; empty if
-    none does. `aligned_along`: bytes to which columns of those are aligned. `along_back`: whether these run against the
-    scan.
+    result begin equally far beyond 16 bytes. `lying`: for each of these values and for each result, whether it lies
+    along the axis; empty if none does. `aligned_along`: bytes to which columns of those are aligned. `along_back`:
+    whether these run against the scan.
     """
     of_values, of_results = lying[: len(staged)], lying[len(staged) :]
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
