@@ -50,19 +50,19 @@ def _attention() -> Iterator[Case]:
 
 
 def _returns() -> Iterator[Case]:
-    """Discounted returns and advantages: recurrences from the last step back, by episodes."""
+    """Discounted returns and advantages: recurrences from the last step back, of one episode or of several."""
     for steps, environments in ((128, 65536), (512, 16384), (1024, 4096), (4096, 1024)):
-        along, across = (
+        across, along = (
             Case(shape, axis, op="linear_recurrence", decay="scalar", reverse=True)
             for shape, axis in (((steps, environments), 0), ((environments, steps), 1))
         )
-        yield across
-        for case in (along, across):
+        for case in (across, along):
+            yield case
             yield dataclasses.replace(case, segments="reset", full_reset=True, split=f"{steps // 64} even")
 
 
 def _packed() -> Iterator[Case]:
-    """Packed sequences: sums and recurrences that begin anew with each."""
+    """Packed sequences: sums, and recurrences by offsets, that begin anew with each."""
     for tokens, features in ((1 << 22, 1), (65536, 64), (65536, 256), (131072, 1024), (1 << 20, 16)):
         shape = (tokens,) if features == 1 else (tokens, features)
         for dtype, segments in itertools.product(("float32", "bfloat16"), ("offsets", "keys")):
@@ -89,14 +89,14 @@ def _images() -> Iterator[Case]:
 
 
 def _rendering() -> Iterator[Case]:
-    """Transmittance along rays: exclusive products of what each sample lets through."""
+    """Transmittance along rays: exclusive products of what samples let through; of halves, sums of their logarithms."""
     for rays, samples in ((4096, 192), (65536, 64), (65536, 192), (1 << 20, 128), (1 << 20, 48)):
         yield Case((rays, samples), op="mul", exclusive=True)
         yield Case((rays, samples), dtype="float16", exclusive=True)
 
 
 def _series() -> Iterator[Case]:
-    """Running extrema, with their places, and moving averages of many series."""
+    """Running extrema, with their places, moving averages, and sums that skip days, of many series."""
     for days, series in ((252, 5000), (2520, 5000), (2520, 500), (100_000, 64)):
         for shape, axis in (((days, series), 0), ((series, days), 1)):
             yield Case(shape, axis=axis, op="max")

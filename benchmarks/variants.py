@@ -23,7 +23,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import cliffs, prepare, sample, tasks
+from benchmarks import cliffs, prepare, sample
+from benchmarks.cases import Scope
+from benchmarks.cases import cases as cases_of
 from cuscan.backends import repeats
 from cuscan.bench.buffers import make_buffers
 from cuscan.bench.cases import Case
@@ -40,6 +42,7 @@ PLANNING = "cuscan.planning"
 BUDGET_SECONDS = 0.02  # that a scan is timed for
 MOVED = sample.MOVED[0], 1 << 30  # bytes that a scan moves: no more, so that many fit into a minute
 MOVED_BY_A_CPU = 1 << 14, 1 << 18
+ELEMENTS_ON_A_CPU = 1 << 21  # of an array of a task, at most
 
 
 class Planned(NamedTuple):
@@ -131,15 +134,16 @@ def main() -> int:
     parser.add_argument("variants", nargs="+", metavar="VARIANT", help='"panels.LARGE=Blocks(1, 640, 4)"')
     parser.add_argument("--seed", type=int, default=0, help="of the random scans")
     parser.add_argument("--cases", type=int, default=sample.CASES, help="random scans to choose from")
-    parser.add_argument("--sweep", action="append", choices=cliffs.SWEEPS, help="its sizes, not random scans")
-    parser.add_argument("--tasks", action="store_true", help="scans of everyday tasks, not random ones")
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument("--sweep", action="append", choices=cliffs.SWEEPS, help="its sizes, not random scans")
+    others.add_argument("--tasks", action="store_true", help="scans of everyday tasks, not random ones")
     parser.add_argument("--family", help="only scans that this family runs today")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after so many")
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
     machine = find_machine()
     if options.tasks:
-        cases = list(tasks.cases())
+        cases = cases_of(["tasks"], Scope(limit=None if machine.target else ELEMENTS_ON_A_CPU))
     elif options.sweep:
         cases = [case for name in options.sweep for case in cliffs.cases_of(name)]
     else:

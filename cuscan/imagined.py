@@ -12,7 +12,7 @@ from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import ArrayView, number_like
 from cuscan.operators import LINEAR_RECURRENCE, Monoid
 from cuscan.places import GPU, Arrays, Place, view_at
-from cuscan.planning.segment_starts import FEWEST
+from cuscan.planning.segment_starts import FEWEST, FEWEST_ACROSS
 from cuscan.request import ScanRequest, make_request
 from cuscan.request.call import CARRY, Flags, Operands, choose_extremum, find_dtype, find_operator, make_flags
 from cuscan.words import SEGMENT_DTYPES, Call
@@ -34,8 +34,8 @@ class _Read(NamedTuple):
 def requests_of(call: Call, shape: Shape, axis: int, places: Places) -> Iterator[ScanRequest]:
     """Requests of a shape whose arrays lie in different places."""
     yield from _requests_of(call, shape, axis, places, of_lines=False)
-    size = math.prod(shape)
-    if call.segments in ("reset", "keys") and shape[axis] < size >= FEWEST:  # flags or keys of all lines become bits
+    size, fewest = math.prod(shape), FEWEST_ACROSS if call.segments == "keys" else FEWEST
+    if call.segments in ("reset", "keys") and shape[axis] < size >= fewest:  # flags or keys of all lines become bits
         yield from _requests_of(call, shape, axis, places, of_lines=True)
 
 

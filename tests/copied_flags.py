@@ -69,7 +69,7 @@ def copied(case: Across, given: Array | None = None) -> tuple[Preparation, tuple
     with mock.patch(FEWEST, 0):
         asked = request(view(case.shape), mask=view(case.shape, "bool", flags.strides, flags.ctypes.data % 16))
         [made] = preparations(asked, GPU)
-        copy = prepared(asked).mask
+        copy = prepared(asked, GPU).mask
     assert made.role == "mask" and copy is not None
     return made, copy.strides
 

@@ -72,7 +72,7 @@ def test_the_scan_is_that_of_flags_in_the_order_of_the_values():
     copy = view(SHAPE, "bool", (SHAPE[1] + 16, 1))
     assert planned(x, mask=flags).config == planned(x, mask=copy).config
     assert planned(x, segments=("reset", flags)).config == planned(x, segments=("reset", copy)).config
-    assert prepared(request(x)).mask is None
+    assert prepared(request(x), GPU).mask is None
 
 
 def test_a_plan_by_hand():
@@ -85,7 +85,7 @@ def test_a_plan_by_hand():
     tiles = 1, -(-4000 // 256)  # of 64 by 256 flags
     assert made.words == (60, 1, 2100 * pitch, 4000, 60, 1, *sum(others, ()), *tiles, 4, 0, span)
     assert (made.config, made.grid, made.nbytes) == (CopyConfig(), 16 * 2100, 60 * 2100 * pitch)
-    assert prepared(asked).mask.strides == (2100 * pitch, 7 * pitch, pitch, 1)
+    assert prepared(asked, GPU).mask.strides == (2100 * pitch, 7 * pitch, pitch, 1)
 
 
 def test_axes_with_one_flag_are_not_copied():

@@ -1247,6 +1247,15 @@ def test_panels_take_flags_where_there_are_enough_strips_for_all_blocks():
     assert families(132 * 32, "float64") == ["strips", "panels"]
 
 
+def test_strips_take_sixteen_columns_with_flags():
+    """Wide carries are for whole rows from six columns on, but those of flags from 17 on."""
+    families = [
+        planned(view((2**16, columns)), axis=0, segments=("reset", view((2**16, columns), "bool"))).config.family
+        for columns in (16, 17)
+    ]
+    assert families == ["strips", "whole_rows"]
+
+
 def test_results_take_the_place_of_the_first_value_in_a_stage():
     """Of those that vary along the axis, if it has their type; so stages have more rows."""
     shape, b = (4, 2**14, 768), view((4, 2**14, 768), "bfloat16")

@@ -15,7 +15,7 @@ from views import view
 
 from cuscan.operators import INDEXED
 from cuscan.planning.config import StartsConfig, Target
-from cuscan.planning.segment_starts import FEWEST, PIECE, plan_starts
+from cuscan.planning.segment_starts import FEWEST, FEWEST_ACROSS, PIECE, plan_starts
 
 Array = np.ndarray[Any, Any]
 
@@ -111,6 +111,18 @@ def test_flags_and_keys_of_all_lines_are_bits(kind, dtype):
         ((ROWS * LONG,), view((ROWS * LONG,), dtype)),
     ]:
         assert made(shape, len(shape) - 1, items) is None, shape
+
+
+def test_keys_across_the_lines_become_bits_earlier_where_strips_can_take_them():
+    def becomes_bits(shape, axis=0, kind="keys", target=GPU, x_strides=None):
+        items = view(shape, "int32" if kind == "keys" else "bool", [int(a == axis) for a in range(len(shape))])
+        return plan_starts(request(view(shape, "float32", x_strides), axis=axis, segments=(kind, items)), target)
+
+    few = FEWEST_ACROSS // 64
+    assert becomes_bits((few, 64)) and not becomes_bits((few - 1, 64)) and not becomes_bits((few, 64), kind="reset")
+    assert becomes_bits((16, 256, 64), 1) and not becomes_bits((32, 255, 64), 1)  # panels take short axes
+    assert not becomes_bits((64, few), 1) and not becomes_bits((64, few), 1, x_strides=(2 * few, 2))
+    assert not becomes_bits((few, 64), target=Target(80, 108))  # so they do all of them there
 
 
 # ---- the kernels ---------------------------------------------------------------------------------

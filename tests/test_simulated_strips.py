@@ -12,6 +12,7 @@ import simulator
 from carry_cases import MAX
 from draws import draws, steps
 from feature_cases import Case as FeatureCase
+from feature_cases import twin
 from simulator import Memory, Simulation, assert_same, prepare
 
 import cuscan
@@ -109,6 +110,34 @@ def test_rows_that_begin_anywhere(case: Case) -> None:
     assert (simulation.plan.config.family, constants["Halo"], constants["Flat"]) == ("strips", case.halo, 0)
     for seed in range(3):
         assert_same(simulation.run(seed), expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "still", "shifts", "halo", "in_place"),
+    [
+        ("float32", 45, True, (4, 0, 8), 0, True),
+        ("float32", 45, False, (4, 0, 8), 0, True),  # rows leave by units, wherever they lie in the tile
+        ("float16", 513, True, (2, 6, 6), 15, True),
+        ("float16", 513, True, (6, 2, 6), 15, False),
+        ("float16", 513, False, (6, 2, 6), 15, True),
+        ("float16", 513, False, (2, 6, 6), 15, False),
+    ],
+)
+def test_results_take_the_place_of_the_first_value_that_varies(
+    dtype: str, columns: int, still: bool, shifts: tuple[int, int, int], halo: int, in_place: bool
+) -> None:
+    """Of the decays if these vary, otherwise of the numbers; where rows of both begin alike. `shifts`: of the rows."""
+    rng, size = np.random.default_rng(0), np.dtype(dtype).itemsize
+    pitch = size * (columns + 3)
+    a, b, out = (Memory.empty((ROWS, columns), (pitch, size), dtype, shift).array for shift in shifts)
+    a[...], b[...] = 0.5, rng.integers(-3, 4, b.shape)
+    decay = np.lib.stride_tricks.as_strided(a, a.shape, (0, size)) if still else a
+    target = Target(90, 24, 228 * 1024, 0)
+    simulation = prepare((decay, b), LINEAR_RECURRENCE, target=target, axis=0, out=out)
+    constants = dict(simulation.plan.config.constants)
+    assert (constants["Halo"], constants["Flat"], constants["InPlace"]) == (halo, 0, in_place)
+    for seed in range(3):
+        assert_same(simulation.run(seed), twin(simulation, None)[0])
 
 
 @pytest.mark.parametrize(

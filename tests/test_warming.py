@@ -9,8 +9,10 @@ import threading
 from itertools import islice
 
 import numpy as np
+import plans
 import pytest
 from plans import H200
+from views import view
 
 import cuscan
 from cuscan import cli
@@ -59,6 +61,15 @@ def test_without_shapes_scans_that_transpose_find_their_kernels():
         if make_plan(request, H200).config not in found:
             missed.append((shape, place))
     assert missed == []
+
+
+def test_keys_of_all_lines_are_warmed_for():
+    for shape in ((4096, 64), (32, 255, 64), (4096, 256)):
+        axis = len(shape) - 2
+        keys = view(shape, "int32", [int(a == axis) for a in range(len(shape))])
+        asked = plans.request(view(shape), axis=axis, segments=("keys", keys))
+        found = kernels(Call(segments="keys"), H200, [(shape, axis)])
+        assert found.keys() >= {made.config for made in (make_plan(asked, H200), *preparations(asked, H200))}
 
 
 CALLS = {

@@ -224,7 +224,7 @@ struct StripTile : Elements<Config> {
         });
     }
     // Computes the results of the warp's runs, from what precedes each run in its unit and what precedes the units.
-    // Results may take the place of the values.
+    // Results may take the place of a value.
     CUSCAN_DEVICE void finish(const Values& values, const Held& held, Results& results, Exchange& before_runs,
                               OfUnits& prefixes, int warp) const {
         constexpr int kUnitRows = Layout::kUnitRuns * kRunRows;
@@ -396,7 +396,7 @@ private:
         CUSCAN_NO_UNROLL
         for (int i = thread; i < rows * columns; i += kThreads) visit(place<kSteps>(i % rows), i / rows);
     }
-    // Where results of array `array` lie in the tile. If they leave by units, that is in place of values, or at
+    // Where results of array `array` lie in the tile. If they leave by units, that is in place of a value, or at
     // constant distances.
     template <class T>
     CUSCAN_DEVICE OfArray<T> placed(int array) const {

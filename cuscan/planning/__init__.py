@@ -27,7 +27,7 @@ LOOKS = 8  # polls per lane in flight at once, on prefetching architectures; hal
 
 def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
     """Return the plan for a request with at least one element."""
-    request = prepared(request)
+    request = prepared(request, target)
     layout = layout_of(request)
     if not runs_along(request, layout):
         return _plan_across(request, layout, target)

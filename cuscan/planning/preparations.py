@@ -8,11 +8,11 @@ from cuscan.planning.segment_starts import plan_starts, with_bits
 from cuscan.request import ScanRequest
 
 
-def prepared(request: ScanRequest) -> ScanRequest:
+def prepared(request: ScanRequest, target: Target) -> ScanRequest:
     """Return the request that the scan itself is planned for: its flags are those that preparations write."""
     if request.mask is None and request.segments is None:
         return request
-    return in_order(with_bits(request))
+    return in_order(with_bits(request, target))
 
 
 def preparations(request: ScanRequest, target: Target) -> list[Preparation]:
@@ -20,4 +20,4 @@ def preparations(request: ScanRequest, target: Target) -> list[Preparation]:
     if request.mask is None and request.segments is None:
         return []
     starts = plan_starts(request, target)
-    return [*([] if starts is None else [starts]), *plan_copies(with_bits(request))]
+    return [*([] if starts is None else [starts]), *plan_copies(with_bits(request, target))]

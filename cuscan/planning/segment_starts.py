@@ -11,38 +11,43 @@ import functools
 import math
 
 from cuscan.kept import MOST
+from cuscan.order import COLUMNS
 from cuscan.planning.assemble import index_dtype, state_bytes
 from cuscan.planning.config import Preparation, StartsConfig, Target
+from cuscan.planning.hardware import BULK_ARCH
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
+from cuscan.request.layout import layout_of, runs_along
 from cuscan.specs import Segments
 
 FEWEST = 1 << 23  # elements of a scan by flags or keys; with fewer, the launch takes longer than the bits save
-FEWEST_ACROSS = 1 << 18  # the same by keys across the lines: strips and whole rows take bits, but no keys
+FEWEST_ACROSS = 1 << 18  # the same by keys where strips and whole rows can take bits: they take no keys
 MOST_STATE = 16  # bytes of a state of such a scan, at most; with wider ones, tiles that read bits spill registers
 PIECE = 32 * 32  # positions: one 32-bit word of bits per lane of a warp
 
 
-def _become_bits(segments: Segments, request: ScanRequest) -> bool:
+def _become_bits(segments: Segments, request: ScanRequest, target: Target) -> bool:
     """Return whether flags or keys become bits: if all lines share them, with many elements and small states."""
     shape, axis = request.shape, request.axis
     if segments.kind == "keys" and (request.carry_in or request.carry_out):  # carries hold a key for each line
         return False
     lines = [i for i, n in enumerate(shape) if i != axis and n > 1]
-    is_across = segments.kind == "keys" and abs(request.results[0].strides[axis]) > 1
-    fewest = min(FEWEST, FEWEST_ACROSS) if is_across else FEWEST
-    if not lines or math.prod(shape) < fewest or any([segments.array.strides[i] for i in lines]):
+    if not lines or any([segments.array.strides[i] for i in lines]):
+        return False
+    may_be_strips = segments.kind == "keys" and target.arch >= BULK_ARCH and shape[axis] >= COLUMNS.unit
+    across = may_be_strips and not runs_along(request, layout_of(request))
+    if math.prod(shape) < (FEWEST_ACROSS if across else FEWEST):
         return False
     return state_bytes(request.kind, index_dtype(request))[0] <= MOST_STATE
 
 
-def with_bits(request: ScanRequest) -> ScanRequest:
+def with_bits(request: ScanRequest, target: Target) -> ScanRequest:
     """Return the request that the scan itself is planned for: one by offsets, if its segment starts become bits.
 
     Planning a scan by offsets does not look at their array.
     """
     segments = request.segments
-    if segments is None or segments.kind == "offsets" or not _become_bits(segments, request):
+    if segments is None or segments.kind == "offsets" or not _become_bits(segments, request, target):
         return request
     return request._replace(kind=_by_offsets(request.kind), segments=Segments("offsets", segments.array))
 
@@ -56,7 +61,7 @@ def plan_starts(request: ScanRequest, target: Target) -> Preparation | None:
     """Return the launch for a request whose scan reads segment starts as bits; None for all others."""
     segments = request.segments
     by_offsets = segments is not None and segments.kind == "offsets"
-    if segments is None or not (by_offsets or _become_bits(segments, request)):
+    if segments is None or not (by_offsets or _become_bits(segments, request, target)):
         return None
     given, length = segments.array, request.shape[request.axis]
     config = StartsConfig(given.dtype.cpp, segments.kind, carries=by_offsets and bool(request.carry_in))

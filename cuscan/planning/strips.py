@@ -47,8 +47,8 @@ WARPS = 8  # store warps; they are the reduce warps too where a block has strips
 WALKS = 4  # most walks of a block, which take turns: a walk takes longer than a small tile
 PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory
 REDUCE_WARPS = 4  # reduce warps where blocks share strips
-# The same where several warps load and carries are wide, so that each warp has enough registers. Each scheduler divides
-# its registers among its warps: where all of them have as many with REDUCE_WARPS, there are so many after all.
+# The same where several warps load and carries are wide, so that each warp has enough registers. The scheduler with the
+# most warps decides how many registers a warp gets: where REDUCE_WARPS give it no more warps, a block has REDUCE_WARPS.
 FEW_REDUCE_WARPS = 2
 NARROW_CARRY = 8  # most bytes of other carries
 FEW_LOOKS = 4  # most looks of architectures whose warps lack registers in any case
@@ -172,8 +172,9 @@ def _wide(
     on_sectors = _by_sectors(layout, batch, request.kind)
     overlap = flags is NO_FLAGS and across and (quick or aligned != WORD_BYTES) and not on_sectors
     staged = _staged(request.kind, accesses)
-    arrays = (staged or (0,))[0], len(request.values)
-    alike = aligned == VECTOR_BYTES or along or _begin_alike(layout, column, batch, arrays)
+    alike = aligned == VECTOR_BYTES or along
+    if staged and not alike:
+        alike = _begin_alike(layout, column, batch, staged[0], len(request.values))
     widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
     nbytes = layout.axis.size * column.size * product(batch) * sum(sizes)
     for width in widths:
@@ -347,9 +348,9 @@ def _block(
     """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
 
     `staged`: numbers of the values that vary along the axis. `alike`: whether rows of the first of them and of the
-    result begin equally far beyond 16 bytes. `lying`: for each of these values and for each result, whether it lies
-    along the axis; empty if none does. `aligned_along`: bytes to which columns of those are aligned. `along_back`:
-    whether these run against the scan.
+    result lie equally far beyond 16 bytes in the tile. `lying`: for each of these values and for each result, whether
+    it lies along the axis; empty if none does. `aligned_along`: bytes to which columns of those are aligned.
+    `along_back`: whether these run against the scan.
     """
     of_values, of_results = lying[: len(staged)], lying[len(staged) :]
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
@@ -551,13 +552,12 @@ def _halo(kind: CallKind, number: int, columns: int, aligned: int) -> int:
     return halo if -(-number // (columns - halo)) <= most * -(-number // columns) else 0
 
 
-def _begin_alike(layout: Layout, column: Dimension, batch: tuple[Dimension, ...], arrays: tuple[int, int]) -> bool:
-    """Return whether rows of two arrays begin equally far beyond 16 bytes."""
-    a, b = arrays
-    one, other = layout.arrays[a], layout.arrays[b]
+def _begin_alike(layout: Layout, column: Dimension, batch: tuple[Dimension, ...], value: int, result: int) -> bool:
+    """Return whether rows of two arrays, by their numbers, begin equally far beyond 16 bytes."""
+    one, other = layout.arrays[value], layout.arrays[result]
     assert one is not None and other is not None
-    steps = [one.address + layout.offsets[a] - other.address - layout.offsets[b]]
-    steps += [of.strides[a] - of.strides[b] for of in (layout.axis, column, *batch)]
+    steps = [one.address + layout.offsets[value] - other.address - layout.offsets[result]]
+    steps += [of.strides[value] - of.strides[result] for of in (layout.axis, column, *batch)]
     return not any([step % VECTOR_BYTES for step in steps])
 
 

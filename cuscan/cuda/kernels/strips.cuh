@@ -7,7 +7,7 @@
 // * reduce warps compute the totals of the tile's runs;
 // * scan warps fold these totals, from run to run, and compute what precedes the units; a lane handles one column of a
 //   unit;
-// * store warps write the results over the values, or over the first of several, and store them.
+// * store warps compute the results and store them; with kInPlace, they write them over the first value in the stage.
 //
 // So some tiles are loading, others wait for what precedes them, and a warp waits only for the tile that it needs.
 //
