@@ -29,6 +29,7 @@ CALLS = (
     Case("strips-in-place", "add", (1700, 513), 0, 24, carry="both", in_place=0, units=None),
     Case("strips-still", LINEAR_RECURRENCE, (2, 700, 12), 1, draw=steps(decay="channel")),
     Case("strips-still-wide", LINEAR_RECURRENCE, (700, 36), 0, draw=steps(decay="channel")),
+    Case("strips-still-apart", LINEAR_RECURRENCE, (530, 513), 0, 24, draw=steps(decay="channel"), units=None),
 )
 
 
@@ -135,6 +136,14 @@ MISTAKES = (
         TILE,
         "c < column + kAcross && c < own()",
         "c < column + kAcross && c < width",
+    ),
+    Mistake(
+        "results-as-far-apart-as-decays",
+        Kind.PLACE,
+        "strips-still-apart",
+        TILE,
+        "of_array<T>(kReplaced)",
+        "of_array<T>(0)",
     ),
     Mistake("one-decay-for-all-columns", Kind.PLACE, "strips-still", TILE, "value, column + c);", "value, column);"),
     Mistake(
