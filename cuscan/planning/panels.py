@@ -251,12 +251,13 @@ def _held_by(kind: CallKind, numbers: int, index: str, length: int, crossing: bo
     else:
         is_narrow = of_values < REGISTER and not crossing
         elements = 16 if (registers if is_narrow else max(widest, registers)) >= 2 * REGISTER else 32
-    together = 1
+    together, fewer = 1, elements
     if state <= registers and length >= RUN:
-        together = max(min(REGISTER // (widest if crossing else of_values), WIDEST_BYTES // (elements * widest)), 1)
-    if kind.segments and (crossing or elements * together > MOST_STARTS):
-        together = 1
-    return new_tuple(Held, (elements * together, together))
+        together = max(REGISTER // (widest if crossing else of_values), 1)
+        fewer = min(elements, WIDEST_BYTES // (together * widest))
+    if together == 1 or fewer < RUN or (kind.segments and (crossing or fewer * together > MOST_STARTS)):
+        return new_tuple(Held, (elements, 1))
+    return new_tuple(Held, (fewer * together, together))
 
 
 @functools.lru_cache(MOST)
@@ -271,8 +272,10 @@ def _share_of(kind: CallKind, held: Held, index: str, blocks: Blocks, length: in
     elements, together = held
     per_sm, threads, vector = WIDE if wide and blocks is not NARROW else blocks
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
-    together = max(pack, together)
-    steps = min(length, RUN)
+    steps, together = min(length, RUN), max(pack, together)
+    filled = REGISTER // max(sizes)
+    if together > 1 and steps * filled <= elements:  # otherwise the compiler keeps each byte in a register of its own
+        together = max(together, filled)
     runs = max(min(length // steps, elements // steps // together), 1)
     slots, height = 1 if counts else max(elements // (steps * runs), together), steps * runs
     thread = state, carry, widest, pack, steps, runs, slots, height
