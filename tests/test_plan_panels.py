@@ -127,6 +127,19 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
         assert made.config.values[0].by_value and math.prod(constants(made, "Slots", "Runs", "Steps")) == count
 
 
+def test_bytes_of_a_thread_fill_registers():
+    """By fours, or one by one: also where results are wide, or just two columns are aligned."""
+
+    def made(dtype, result, columns, **call):
+        plan = in_panels(view((3000, columns), dtype), axis=0, dtype=result, **call)
+        return constants(plan, "Runs", "Slots", "Pack")
+
+    assert made("uint8", "int32", 2**20 + 1) == (2, 4, 1) and made("uint8", "int32", 2**20 + 2) == (2, 4, 2)
+    assert made("bool", "int64", 2**20 + 2) == (1, 4, 2) and made("bool", "int64", 2**20 + 1) == (4, 1, 1)
+    resets = {"segments": ("reset", view((3000, 2**20 + 1), "bool"))}
+    assert made("uint8", "int32", 2**20 + 1, **resets) == (4, 1, 1)
+
+
 def test_tiles_of_two_axes_divide_few_lines_evenly():
     assert Sides(39, 7, 256, 16, 8, 1).of(256) == (20, 7) and Sides(21266, 9, 1024, 32, 8, 1).of(1024) == (113, 9)
     assert Sides(1000, 100, 256, 16, 8, 1).of(256) == (16, 15)  # in place of 16, 16, ... and 4
