@@ -138,6 +138,8 @@ def test_bytes_of_a_thread_fill_registers():
     assert made("bool", "int64", 2**20 + 2) == (1, 4, 2) and made("bool", "int64", 2**20 + 1) == (4, 1, 1)
     resets = {"segments": ("reset", view((3000, 2**20 + 1), "bool"))}
     assert made("uint8", "int32", 2**20 + 1, **resets) == (4, 1, 1)
+    resets = {"segments": ("reset", view((3000, 2**20 + 2), "bool"))}
+    assert made("uint8", "int32", 2**20 + 2, **resets) == (2, 2, 2)
 
 
 def test_tiles_of_two_axes_divide_few_lines_evenly():

@@ -274,7 +274,8 @@ def _share_of(kind: CallKind, held: Held, index: str, blocks: Blocks, length: in
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
     steps, together = min(length, RUN), max(pack, together)
     filled = REGISTER // max(sizes)
-    if together > 1 and steps * filled <= elements:  # otherwise the compiler keeps each byte in a register of its own
+    # The compiler keeps each byte of a half-filled register in one of its own. With segments, kernels do not spill yet.
+    if together > 1 and steps * filled <= elements and not kind.segments:
         together = max(together, filled)
     runs = max(min(length // steps, elements // steps // together), 1)
     slots, height = 1 if counts else max(elements // (steps * runs), together), steps * runs
