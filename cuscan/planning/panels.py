@@ -274,7 +274,7 @@ def _share_of(kind: CallKind, held: Held, index: str, blocks: Blocks, length: in
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
     steps, together = min(length, RUN), max(pack, together)
     filled = REGISTER // max(sizes)
-    # The compiler keeps each byte of a half-filled register in one of its own. With segments, kernels do not spill yet.
+    # The compiler keeps each byte of a half-filled register in one of its own, and spills; not in scans by segments.
     if together > 1 and steps * filled <= elements and not kind.segments:
         together = max(together, filled)
     runs = max(min(length // steps, elements // steps // together), 1)
