@@ -16,7 +16,7 @@ VOCABULARIES = (32000, 50257, 128256, 151936)
 
 
 def _routing() -> Iterator[Case]:
-    """Positions of tokens in the buffers of their experts: exclusive sums of one-hot rows, along the tokens."""
+    """Positions of tokens in the buffers of their experts: sums of one-hot rows, or of masks, along the tokens."""
     for tokens, experts in itertools.product((4096, 32768, 262144), (8, 16, 60, 64, 128, 256)):
         yield Case((tokens, experts), axis=0, dtype="int32", result="int32", exclusive=True)
         yield Case((tokens, experts), axis=0, dtype="bool", result="int32")
