@@ -111,7 +111,7 @@ def test_the_scans_may_be_the_sizes_of_sweeps(monkeypatch, capsys):
 
 
 def test_the_scans_may_be_those_of_tasks(monkeypatch, capsys):
-    case = Case((3000, 501), axis=0, dtype="uint8", op="max", how="sample", peers=(), label="sums of digits")
+    case = Case((3000, 501), axis=0, dtype="uint8", op="max")
     monkeypatch.setattr("benchmarks.tasks.TASKS", {"digits": lambda: [case]})
     monkeypatch.setattr(variants, "find_machine", lambda: HOST)
     monkeypatch.setattr(sys, "argv", ["", OTHER, "--tasks"])

@@ -1248,7 +1248,7 @@ def test_panels_take_flags_where_there_are_enough_strips_for_all_blocks():
 
 
 def test_strips_take_sixteen_columns_with_flags():
-    """Wide carries are for whole rows from six columns on, but those of flags from 17 on."""
+    """Whole rows take wide carries from six columns on, but carries that are wide for their flags from 17 on."""
     families = [
         planned(view((2**16, columns)), axis=0, segments=("reset", view((2**16, columns), "bool"))).config.family
         for columns in (16, 17)
@@ -1271,14 +1271,14 @@ def test_results_take_the_place_of_the_first_value_in_a_stage():
 
 
 def test_reduce_warps_fill_the_schedulers():
-    """Where carries are wide, there are two of them, but four if two more fit in a multiple of four warps."""
+    """Where carries are wide, a block has two of them, or four if no scheduler then has more warps."""
     for dtype, warps, reduce_warps in (("bfloat16", 24, 4), ("float32", 20, 2)):
         b = view((4, 2**14, 768), dtype)
         plan = planned((b, b), LINEAR_RECURRENCE, axis=1, dtype=dtype)
         assert (plan.config.block, *constants(plan, "ReduceWarps")) == (32 * warps, reduce_warps)
 
 
-def test_a_strip_with_flags_has_hardly_a_tile_that_is_nearly_empty():
+def test_panels_take_flags_where_the_last_tiles_of_strips_would_be_nearly_empty():
     def family(steps):
         x, reset = view((64, steps, 1024)), view((64, steps, 1024), "bool")
         return planned(x, axis=1, segments=("reset", reset)).config.family

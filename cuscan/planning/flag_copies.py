@@ -1,7 +1,7 @@
 """Flags copied into the order of the values, and the launch that copies them (flag_copies.cuh).
 
-A mask in C order beside values in Fortran order lies across the rows that are scanned: each of its flags is in a sector
-of its own. Where rows are contiguous in the values, the scan reads a copy.
+A mask in C order beside values in Fortran order lies across the rows that are scanned: a sector has one or two flags of
+a row. Where rows are contiguous in the values, the scan reads a copy.
 """
 
 from __future__ import annotations

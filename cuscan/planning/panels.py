@@ -251,13 +251,13 @@ def _held_by(kind: CallKind, numbers: int, index: str, length: int, crossing: bo
     else:
         is_narrow = of_values < REGISTER and not crossing
         elements = 16 if (registers if is_narrow else max(widest, registers)) >= 2 * REGISTER else 32
-    together, fewer = 1, elements
+    together = 1
     if state <= registers and length >= RUN:
         together = max(REGISTER // (widest if crossing else of_values), 1)
-        fewer = min(elements, WIDEST_BYTES // (together * widest))
-    if together == 1 or fewer < RUN or (kind.segments and (crossing or fewer * together > MOST_STARTS)):
+    of_column = min(elements, WIDEST_BYTES // (together * widest))
+    if together == 1 or (kind.segments and (crossing or of_column * together > MOST_STARTS)):
         return new_tuple(Held, (elements, 1))
-    return new_tuple(Held, (fewer * together, together))
+    return new_tuple(Held, (of_column * together, together))
 
 
 @functools.lru_cache(MOST)
@@ -274,7 +274,7 @@ def _share_of(kind: CallKind, held: Held, index: str, blocks: Blocks, length: in
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))
     steps, together = min(length, RUN), max(pack, together)
     filled = REGISTER // max(sizes)
-    # The compiler keeps each byte of a half-filled register in one of its own, and spills; not in scans by segments.
+    # The compiler keeps each byte of a half-filled register in one of its own. Scans by segments have enough of them.
     if together > 1 and steps * filled <= elements and not kind.segments:
         together = max(together, filled)
     runs = max(min(length // steps, elements // steps // together), 1)

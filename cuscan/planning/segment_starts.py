@@ -34,11 +34,17 @@ def _become_bits(segments: Segments, request: ScanRequest, target: Target) -> bo
     lines = [i for i, n in enumerate(shape) if i != axis and n > 1]
     if not lines or any([segments.array.strides[i] for i in lines]):
         return False
-    may_be_strips = segments.kind == "keys" and target.arch >= BULK_ARCH and shape[axis] >= COLUMNS.unit
-    across = may_be_strips and not runs_along(request, layout_of(request))
-    if math.prod(shape) < (FEWEST_ACROSS if across else FEWEST):
+    elements = math.prod(shape)
+    if elements < FEWEST and not (elements >= FEWEST_ACROSS and _keeps_strips_out(segments, request, target)):
         return False
     return state_bytes(request.kind, index_dtype(request))[0] <= MOST_STATE
+
+
+def _keeps_strips_out(segments: Segments, request: ScanRequest, target: Target) -> bool:
+    """Return whether strips or whole rows may take a scan whose segment starts are bits, but not with these items."""
+    if segments.kind != "keys" or target.arch < BULK_ARCH or request.shape[request.axis] < COLUMNS.unit:
+        return False
+    return not runs_along(request, layout_of(request))
 
 
 def with_bits(request: ScanRequest, target: Target) -> ScanRequest:
