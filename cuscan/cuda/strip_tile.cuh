@@ -96,11 +96,15 @@ struct StripTile : Elements<Config> {
     static constexpr bool kAlongBack = Config::kAlongBack;
     // Whether threads access rows as in a flat tile, one behind the other (TileRows: also items of 16 bytes, always).
     static constexpr bool kTight = Config::kFlat || Config::kAligned == 16;
+    // Whether a flat tile begins at any address. Then it lies as far beyond a multiple of 16 bytes as in memory.
+    static constexpr int kPiece = 16;
+    static constexpr bool kAnywhere = Config::kFlat && Config::kAligned == 1;
     template <class Operand, int kSteps>
     static constexpr int bytes() {
         using T = typename Operand::Type;
         if (kIsAlong<Operand>) return kRows / kSteps * Turned<T, kSteps>::kBytes;
-        return kTight ? Layout::kElements * int(sizeof(T)) : OfArray<T>::kBytes;
+        constexpr int kBeyond = !kAnywhere ? 0 : kSteps == kRows ? kPiece : Config::kWarps * kPiece;
+        return kTight ? Layout::kElements * int(sizeof(T)) + kBeyond : OfArray<T>::kBytes;
     }
     template <class Operand, int kSteps>
     using BufferOf =
@@ -147,19 +151,37 @@ struct StripTile : Elements<Config> {
     // Whether each of some arrays of the tile, of which `rows` rows exist, is whole and one stretch of memory.
     template <class List>
     static CUSCAN_DEVICE bool lies_together(int rows) {
-        return kAreAcross<List> && Config::kFlat && Config::kAligned == 16 && target::kHasBulkCopy && rows == kRows;
+        return kAreAcross<List> && Config::kFlat && (Config::kAligned == 16 || kAnywhere) && target::kHasBulkCopy &&
+               rows == kRows;
+    }
+    // Whether the values of the tile do so, with the pieces that they begin and end in.
+    CUSCAN_DEVICE bool values_lie_together() const {
+        bool together = lies_together<typename Config::Values>(value_rows());
+        if constexpr (kAnywhere)
+            for_each_value<Config>([&](auto k, auto operand) {
+                constexpr int kArray = decltype(k)::value;
+                if constexpr (!kStandsStill<decltype(operand)>) {
+                    const Pieces pieces = this->pieces<typename decltype(operand)::Type>(kArray);
+                    const char* const begin = origin.array[kArray];
+                    const Span& span = geometry.span[kArray];
+                    together = together && pieces.first >= begin + span.lowest &&
+                               pieces.first + pieces.bytes <= begin + span.end;
+                }
+            });
+        return together;
     }
     CUSCAN_DEVICE Mask mask() const { return flags<Numbers::kMask>(); }
     CUSCAN_DEVICE Starts starts() const { return flags<Numbers::kSegments>(); }
     // Called by kThreads threads: starts to load the tile. Then they arrive at `arrived`, once they have loaded.
     template <int kThreads>
     CUSCAN_DEVICE void load(Values& values, target::Barrier& arrived, int thread) const {
-        const bool together = lies_together<typename Config::Values>(value_rows());
+        const bool together = values_lie_together();
         if (thread == 0) {
             uint32 bytes = mask().bytes_in_bulk() + starts().bytes_in_bulk();
-            for_each_value<Config>([&](auto, auto operand) {
+            for_each_value<Config>([&](auto k, auto operand) {
                 using Operand = decltype(operand);
-                if (together && !kStandsStill<Operand>) bytes += Layout::kElements * sizeof(typename Operand::Type);
+                if (together && !kStandsStill<Operand>)
+                    bytes += pieces<typename Operand::Type>(decltype(k)::value).bytes;
             });
             if (bytes > 0) {
                 target::fence_before_copies();
@@ -273,7 +295,8 @@ struct StripTile : Elements<Config> {
                     write_turned<T>(Numbers::kResults + decltype(k)::value, results.at(k).item, run, column,
                                     piece.at(k).item);
                 else if constexpr (kTight)
-                    Flat<T>::write(results.at(k).item, run, column, piece.at(k).item);
+                    Flat<T>::write(flat_results<T>(Numbers::kResults + decltype(k)::value, results.at(k), warp), run,
+                                   column, piece.at(k).item);
                 else
                     placed<T>(Numbers::kResults + decltype(k)::value)
                         .write((char*)results.at(k).item, run * kRunRows, column, piece.at(k).item);
@@ -286,16 +309,24 @@ struct StripTile : Elements<Config> {
     }
     // Called by a warp, for a tile that is one stretch of memory, after its lanes have written their part, called
     // fence_before_copies and synchronised.
-    CUSCAN_DEVICE void store_together(const Results& results, int warp, int lane) const {
-        if (lane != 0) return;
+    CUSCAN_DEVICE void store_together(Results& results, int warp, int lane) const {
         for_each_result<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
+            constexpr int kArray = Numbers::kResults + decltype(k)::value;
             constexpr int kTaken = Layout::kWarpRuns * kRunRows * kColumns, kBytes = kTaken * int(sizeof(T));
             const int first = Config::kBack ? kRows * kColumns - (warp + 1) * kTaken : warp * kTaken;
-            T* const memory = (T*)at.array[Numbers::kResults + decltype(k)::value];
-            target::store_in_bulk(Flat<T>::lowest(memory) + first, results.at(k).item + first, kBytes);
+            T* const to = Flat<T>::lowest((T*)at.array[kArray]) + first;
+            const T* const from = flat_results<T>(kArray, results.at(k), warp) + first;
+            const int head = kAnywhere ? int(-uint32(reinterpret_cast<uint64>(to)) % kPiece) / int(sizeof(T)) : 0;
+            const int inner = (kBytes - head * int(sizeof(T))) / kPiece * kPiece, end = head + inner / int(sizeof(T));
+            if (lane == 0) target::store_in_bulk(to + head, from + head, inner);
+            if constexpr (kAnywhere)  // single items before the pieces, and behind them
+                for (int i = lane; i < kTaken - (end - head); i += target::kWarp) {
+                    const int item = i < head ? i : i - head + end;
+                    to[item] = from[item];
+                }
         });
-        target::wait_for_bulk_stores();
+        if (lane == 0) target::wait_for_bulk_stores();
     }
     CUSCAN_DEVICE void store(Results& results, int warp, int lane) const {
         for_each_result<Config>([&](auto k, auto operand) {
@@ -306,7 +337,8 @@ struct StripTile : Elements<Config> {
                 store_turned<T>(kArray, results.at(k).item, first, first_column(warp), lane);
             } else if constexpr (Config::kFlat) {
                 each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
-                    kArray, rows, Config::kBack ? kRows - first - kTaken : first, lane, results.at(k).item,
+                    kArray, rows, Config::kBack ? kRows - first - kTaken : first, lane,
+                    flat_results<T>(kArray, results.at(k), warp),
                     [&](auto* shared, auto* global) { *global = *shared; },
                     [&](T& shared, T& global) { global = shared; });
             } else {
@@ -322,6 +354,40 @@ private:
     struct Piece {
         typename Operand::Type item[kRunRows][kAcross];
     };
+
+    // The pieces that an array of a flat tile lies in.
+    struct Pieces {
+        const char* first;
+        uint32 bytes;
+    };
+    template <class T>
+    CUSCAN_DEVICE Pieces pieces(int array) const {
+        constexpr uint32 kBytes = Layout::kElements * sizeof(T);
+        const char* const lowest = (const char*)Flat<T>::lowest((T*)at.array[array]);
+        return {lowest - beyond<T>(array),
+                kAnywhere ? (beyond<T>(array) + kBytes + kPiece - 1) / kPiece * kPiece : kBytes};
+    }
+    // How far a flat tile of an array begins beyond a multiple of 16 bytes.
+    template <class T>
+    CUSCAN_DEVICE uint32 beyond(int array) const {
+        return kAnywhere ? uint32(reinterpret_cast<uint64>(Flat<T>::lowest((T*)at.array[array]))) % kPiece : 0;
+    }
+    // The lowest item of a flat tile of an array in its buffer.
+    template <class T, class Buffer>
+    CUSCAN_DEVICE T* flat(int array, Buffer& buffer) const {
+        return (T*)((char*)buffer.item + beyond<T>(array));
+    }
+    template <class T, class Buffer>
+    CUSCAN_DEVICE const T* flat(int array, const Buffer& buffer) const {
+        return (const T*)((const char*)buffer.item + beyond<T>(array));
+    }
+    // The same for results of a store warp. In a buffer of their own, parts of warps are a piece apart: where the next
+    // tile lies is not where this one does, and no other warp may write to a part.
+    template <class T, class Buffer>
+    CUSCAN_DEVICE T* flat_results(int array, Buffer& buffer, int warp) const {
+        const int part = Config::kBack ? Config::kWarps - 1 - warp : warp;
+        return (T*)((char*)flat<T>(array, buffer) + (kAnywhere && !Config::kInPlace ? part * kPiece : 0));
+    }
 
     template <class T>
     CUSCAN_DEVICE OfArray<T> of_array(int array) const {
@@ -412,8 +478,8 @@ private:
         for_each_value<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             if constexpr (!kStandsStill<decltype(operand)>) {
-                const T* const memory = Flat<T>::lowest((T*)at.array[decltype(k)::value]);
-                arrived.load(values.at(k).item, memory, Layout::kElements * sizeof(T));
+                const Pieces from = pieces<T>(decltype(k)::value);
+                arrived.load(values.at(k).item, from.first, from.bytes);
             }
         });
     }
@@ -428,8 +494,12 @@ private:
                     load_turned<T, kThreads>(kArray, (char*)values.at(k).item, arrived, thread);
                 } else if constexpr (Config::kFlat) {
                     each_vector<T, kThreads, kRows, kColumns>(
-                        kArray, value_rows(), 0, thread, values.at(k).item,
-                        [&](auto* shared, auto* global) { arrived.load(shared, global); },
+                        kArray, value_rows(), 0, thread, flat<T>(kArray, values.at(k)),
+                        [&](auto* shared, auto* global) {
+                            if constexpr (sizeof(*shared) >= 4) return arrived.load(shared, global);
+                            *shared = *global;
+                            target::fence();
+                        },
                         [&](T& shared, T& global) {
                             shared = global;
                             target::fence();  // arrive_loaded waits for copies only
@@ -518,7 +588,7 @@ private:
             } else if constexpr (kIsAlong<decltype(operand)>) {
                 read_turned(decltype(k)::value, values.at(k).item, row, column, item);
             } else if constexpr (kTight) {
-                Flat<T, kWide>::read(values.at(k).item, run, column, item);
+                Flat<T, kWide>::read(flat<T>(decltype(k)::value, values.at(k)), run, column, item);
             } else {
                 of_array<T>(decltype(k)::value).read((const char*)values.at(k).item, row, column, item);
             }

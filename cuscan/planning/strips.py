@@ -68,7 +68,7 @@ HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many 
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 ALONG = Access.ALONG
-FLAT_ALIGNED = (VECTOR_BYTES, 4)  # bytes to which rows without gaps are aligned together, the most first
+FLAT_ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which rows without gaps are aligned together, the most first
 ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which parts of rows are aligned, the most first
 SECTOR_BYTES = 32
 OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
@@ -241,11 +241,15 @@ def _flat(
         return None
     for aligned in FLAT_ALIGNED:
         accesses = _flat_accesses(layout, column, batch, len(sizes), aligned)
+        if accesses and aligned == 1 and ALONG in accesses:
+            return None
+        staged = _staged(request.kind, accesses) if accesses else ()
+        alike = aligned > 1 or (len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values)))
         if accesses and ALONG in accesses and product(batch) > slots and layout.axis.size < LONG * rows:
             return None  # panels are faster
         while accesses and rows >= COLUMNS.unit:  # fewer, if several arrays do not fit
             beside = column, batch, accesses, flags, column.size, rows, aligned, 0
-            made = _make(request, layout, room, slots, looks, *beside, own=False, alike=True, flat=True)
+            made = _make(request, layout, room, slots, looks, *beside, own=False, alike=alike, flat=True)
             if made:
                 return made
             rows //= 2
@@ -288,7 +292,7 @@ def _make(
     least = BATCH if parts == 1 else BATCH_OF_PARTS
     taken = 1 if own else (BATCH if strips * tiles >= least * parts * slots else 1) * parts
     across = ALONG not in accesses[len(request.values) : len(request.kind.sizes)]
-    in_bulk = flat and aligned == VECTOR_BYTES and across and strips * tiles >= BULK_TILES * slots
+    in_bulk = flat and across and (aligned == 1 or (aligned == VECTOR_BYTES and strips * tiles >= BULK_TILES * slots))
     back = flat and goes_back(layout, len(request.kind.sizes))
     staged, lying = _staged(request.kind, accesses), _lying(request.kind, accesses)
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
@@ -356,11 +360,12 @@ def _block(
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
     state, carry = state_bytes(kind)
     same = len(staged) > 0 and len(results) == 1 and kind.values[staged[0]] == kind.results[0]
-    in_place = same and not lying and (alike or (not halo and _in_units(columns, results, aligned)))
+    anywhere, apart = flat and aligned == 1, not flat and aligned < VECTOR_BYTES
+    in_place = same and not lying and (alike or not (halo or anywhere or not _in_units(columns, results, aligned)))
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
-    together, apart = flat and aligned == VECTOR_BYTES and not any(of_values), not flat and aligned < VECTOR_BYTES
+    together = flat and (anywhere or aligned == VECTOR_BYTES) and not any(of_values)
     unit = aligned if apart else VECTOR_BYTES
-    depth, across = _piece(columns, kind.sizes, state, own, apart=apart)
+    depth, across = (1, 1) if anywhere else _piece(columns, kind.sizes, state, own, apart=apart)
     abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
     if any(of_results) and not flat:  # a warp stores whole columns
         if not all(of_results):
@@ -390,9 +395,10 @@ def _block(
     behind = columns * carry + boundary if kind.returns_carry else 0
     beside = sum([array.bytes_of(rows, columns, flat=flat) for array in flags])
     arrays = _bytes_of(tuple([values[i] for i in staged]), rows, columns, unit, of_values, aligned_along)
+    arrays += anywhere * VECTOR_BYTES * len(staged)
     stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, boundary)
     separate = 0 if in_place else _bytes_of(results, rows, columns, unit, of_results, aligned_along, WARPS // abreast)
-    rest = _REST + 2 * boundary + exchange + chain + separate
+    rest = _REST + 2 * boundary + exchange + chain + separate + anywhere * VECTOR_BYTES * WARPS * len(results)
     stages = (room - rest) // stage
     if stages < (2 if own else max(taken, LEAST_STAGES)):
         return None
