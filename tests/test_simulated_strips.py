@@ -118,17 +118,17 @@ HALVES_OF_ODD_ROWS = {"axis": 1, "draw": draws("bfloat16"), "units": None}
 @pytest.mark.parametrize(
     "case",
     [
-        FeatureCase("odd", "add", (3, 5001, 3), **HALVES_OF_ODD_ROWS),
-        FeatureCase("odd-reverse", "add", (3, 5001, 3), call={"reverse": True}, **HALVES_OF_ODD_ROWS),
-        FeatureCase("odd-masked", "max", (2, 4999, 5), masked=True, **HALVES_OF_ODD_ROWS),
-        FeatureCase("odd-by-offsets", "add", (2, 4999, 5), segments="offsets", **HALVES_OF_ODD_ROWS),
-        FeatureCase("odd-carries", "add", (5, 2003, 9), carry="both", **HALVES_OF_ODD_ROWS),
+        FeatureCase("odd", "add", (2, 4101, 13), **HALVES_OF_ODD_ROWS),
+        FeatureCase("odd-reverse", "add", (2, 4101, 13), call={"reverse": True}, **HALVES_OF_ODD_ROWS),
+        FeatureCase("odd-masked", "max", (2, 4101, 11), masked=True, **HALVES_OF_ODD_ROWS),
+        FeatureCase("odd-by-offsets", "add", (2, 4101, 13), segments="offsets", **HALVES_OF_ODD_ROWS),
+        FeatureCase("odd-carries", "add", (2, 4101, 13), carry="both", **HALVES_OF_ODD_ROWS),
         # Results of neighbouring batch rows begin at other addresses than values, and lie in a buffer of their own.
         FeatureCase(
-            "odd-initial-rows", "add", (3, 1025, 31), initial=0.5, call={"include_initial": True}, **HALVES_OF_ODD_ROWS
+            "odd-initial-rows", "add", (3, 2051, 31), initial=0.5, call={"include_initial": True}, **HALVES_OF_ODD_ROWS
         ),
-        FeatureCase("odd-steps", LINEAR_RECURRENCE, (3, 5001, 3), 1, draw=steps("bfloat16"), units=None),
-        FeatureCase("odd-bytes", "or", (3, 4099, 7), 1, draw=draws("bool"), units=None, call={"dtype": "bool"}),
+        FeatureCase("odd-steps", LINEAR_RECURRENCE, (2, 4101, 13), 1, draw=steps("bfloat16"), units=None),
+        FeatureCase("odd-bytes", "or", (2, 8203, 7), 1, draw=draws("bool"), units=None, call={"dtype": "bool"}),
     ],
     ids=lambda case: case.name,
 )

@@ -294,9 +294,11 @@ struct StripTile : Elements<Config> {
                 if constexpr (kIsAlong<decltype(operand)>)
                     write_turned<T>(Numbers::kResults + decltype(k)::value, results.at(k).item, run, column,
                                     piece.at(k).item);
-                else if constexpr (kTight)
+                else if constexpr (kAnywhere)
                     Flat<T>::write(flat_results<T>(Numbers::kResults + decltype(k)::value, results.at(k), warp), run,
                                    column, piece.at(k).item);
+                else if constexpr (kTight)
+                    Flat<T>::write(results.at(k).item, run, column, piece.at(k).item);
                 else
                     placed<T>(Numbers::kResults + decltype(k)::value)
                         .write((char*)results.at(k).item, run * kRunRows, column, piece.at(k).item);
@@ -317,14 +319,18 @@ struct StripTile : Elements<Config> {
             const int first = Config::kBack ? kRows * kColumns - (warp + 1) * kTaken : warp * kTaken;
             T* const to = Flat<T>::lowest((T*)at.array[kArray]) + first;
             const T* const from = flat_results<T>(kArray, results.at(k), warp) + first;
-            const int head = kAnywhere ? int(-uint32(reinterpret_cast<uint64>(to)) % kPiece) / int(sizeof(T)) : 0;
-            const int inner = (kBytes - head * int(sizeof(T))) / kPiece * kPiece, end = head + inner / int(sizeof(T));
-            if (lane == 0) target::store_in_bulk(to + head, from + head, inner);
-            if constexpr (kAnywhere)  // single items before the pieces, and behind them
+            if constexpr (kAnywhere) {  // pieces, and single items before and behind them
+                const int head = int(-uint32(reinterpret_cast<uint64>(to)) % kPiece) / int(sizeof(T));
+                const int inner = (kBytes - head * int(sizeof(T))) / kPiece * kPiece;
+                const int end = head + inner / int(sizeof(T));
+                if (lane == 0) target::store_in_bulk(to + head, from + head, inner);
                 for (int i = lane; i < kTaken - (end - head); i += target::kWarp) {
                     const int item = i < head ? i : i - head + end;
                     to[item] = from[item];
                 }
+            } else if (lane == 0) {
+                target::store_in_bulk(to, from, kBytes);
+            }
         });
         if (lane == 0) target::wait_for_bulk_stores();
     }
@@ -336,11 +342,16 @@ struct StripTile : Elements<Config> {
             if constexpr (kIsAlong<decltype(operand)>) {
                 store_turned<T>(kArray, results.at(k).item, first, first_column(warp), lane);
             } else if constexpr (Config::kFlat) {
-                each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
-                    kArray, rows, Config::kBack ? kRows - first - kTaken : first, lane,
-                    flat_results<T>(kArray, results.at(k), warp),
-                    [&](auto* shared, auto* global) { *global = *shared; },
-                    [&](T& shared, T& global) { global = shared; });
+                const auto store_from = [&](T* tile) {
+                    each_vector<T, target::kWarp, kTaken, Layout::kWarpColumns>(
+                        kArray, rows, Config::kBack ? kRows - first - kTaken : first, lane, tile,
+                        [&](auto* shared, auto* global) { *global = *shared; },
+                        [&](T& shared, T& global) { global = shared; });
+                };
+                if constexpr (kAnywhere)
+                    store_from(flat_results<T>(kArray, results.at(k), warp));
+                else
+                    store_from(results.at(k).item);
             } else {
                 of_array<T>(kArray).template store<Layout::kWarpColumns>(
                     (const char*)results.at(k).item, placed<T>(kArray), first,
@@ -492,14 +503,12 @@ private:
             if constexpr (!kStandsStill<decltype(operand)>) {
                 if constexpr (kIsAlong<decltype(operand)>) {
                     load_turned<T, kThreads>(kArray, (char*)values.at(k).item, arrived, thread);
+                } else if constexpr (kAnywhere) {
+                    load_anywhere<T, kThreads>(kArray, (char*)values.at(k).item, arrived, thread);
                 } else if constexpr (Config::kFlat) {
                     each_vector<T, kThreads, kRows, kColumns>(
-                        kArray, value_rows(), 0, thread, flat<T>(kArray, values.at(k)),
-                        [&](auto* shared, auto* global) {
-                            if constexpr (sizeof(*shared) >= 4) return arrived.load(shared, global);
-                            *shared = *global;
-                            target::fence();
-                        },
+                        kArray, value_rows(), 0, thread, values.at(k).item,
+                        [&](auto* shared, auto* global) { arrived.load(shared, global); },
                         [&](T& shared, T& global) {
                             shared = global;
                             target::fence();  // arrive_loaded waits for copies only
@@ -512,6 +521,30 @@ private:
                 }
             }
         });
+    }
+
+    // The same for an array of a flat tile that begins anywhere: pieces, where these lie within the array.
+    template <class T, int kThreads>
+    CUSCAN_DEVICE void load_anywhere(int array, char* tile, target::Barrier& arrived, int thread) const {
+        using Whole = Vector<uint32, kPiece / 4>;
+        constexpr int kSize = int(sizeof(T));
+        const char* const memory = pieces<T>(array).first;
+        const char* const lowest = origin.array[array] + geometry.span[array].lowest;
+        const char* const highest = origin.array[array] + geometry.span[array].end;
+        const int rows = value_rows(), begin = int(beyond<T>(array)) + Flat<T>::begin(rows) * kSize;
+        const int end = begin + rows * kColumns * kSize;
+        bool copies = false;
+        CUSCAN_NO_UNROLL
+        for (int at = begin / kPiece * kPiece + thread * kPiece; at < end; at += kThreads * kPiece) {
+            if (memory + at >= lowest && memory + at + kPiece <= highest) {
+                arrived.load((Whole*)(tile + at), (const Whole*)(memory + at));
+                continue;
+            }
+            for (int i = at > begin ? at : begin; i < at + kPiece && i < end; i += kSize)
+                *(T*)(tile + i) = *(const T*)(memory + i);
+            copies = true;
+        }
+        if (copies) target::fence();  // arrive_loaded waits for copies of pieces only
     }
 
     // In a flat tile: visits the vectors of this thread, of kAligned bytes each, in kCount rows (counted as they lie in

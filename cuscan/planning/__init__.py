@@ -71,7 +71,8 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     if dense and are_short(layout, dense, request.kind.sizes, target.sm_count):
         return plan_panels(request, layout, target)
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
-    if strips and words and not words.aligned and words.layout.others[0].size >= LEAST_WORDS:
+    wide = words and not words.aligned and words.layout.others[0].size >= LEAST_WORDS
+    if strips and wide and not (whole and strips.aligned == 1):
         return plan_panels(request, layout, target)
     if strips and not (whole and strips.aligned < VECTOR_BYTES):
         return plan_strips(request, layout, target, strips)

@@ -241,8 +241,8 @@ def _flat(
         return None
     for aligned in FLAT_ALIGNED:
         accesses = _flat_accesses(layout, column, batch, len(sizes), aligned)
-        if accesses and aligned == 1 and ALONG in accesses:
-            return None
+        if accesses and aligned == 1 and (ALONG in accesses or layout.axis.size < LONG * rows):
+            return None  # panels are faster
         staged = _staged(request.kind, accesses) if accesses else ()
         alike = aligned > 1 or (len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values)))
         if accesses and ALONG in accesses and product(batch) > slots and layout.axis.size < LONG * rows:
@@ -292,7 +292,7 @@ def _make(
     least = BATCH if parts == 1 else BATCH_OF_PARTS
     taken = 1 if own else (BATCH if strips * tiles >= least * parts * slots else 1) * parts
     across = ALONG not in accesses[len(request.values) : len(request.kind.sizes)]
-    in_bulk = flat and across and (aligned == 1 or (aligned == VECTOR_BYTES and strips * tiles >= BULK_TILES * slots))
+    in_bulk = flat and aligned != WORD_BYTES and across and strips * tiles >= BULK_TILES * slots
     back = flat and goes_back(layout, len(request.kind.sizes))
     staged, lying = _staged(request.kind, accesses), _lying(request.kind, accesses)
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD

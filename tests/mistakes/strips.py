@@ -32,14 +32,14 @@ CALLS = (
     Case(
         "strips-flat-odd",
         "add",
-        (3, 1025, 31),
+        (3, 2051, 31),
         1,
         draw=draws("bfloat16"),
         units=None,
         initial=0.5,
         call={"include_initial": True},
     ),
-    Case("strips-flat-back", "add", (3, 5001, 3), 1, draw=draws("bfloat16"), units=None, call={"reverse": True}),
+    Case("strips-flat-back", "add", (2, 4101, 13), 1, draw=draws("bfloat16"), units=None, call={"reverse": True}),
     Case("strips-still-apart", LINEAR_RECURRENCE, (530, 513), 0, 24, draw=steps(decay="channel"), units=None),
 )
 
