@@ -27,6 +27,11 @@ SWEEPS: dict[str, tuple[tuple[int, int], Callable[[int], dict[str, Any]]]] = {
         (2, ELEMENTS // 2),
         lambda n: {"shape": (2 * ELEMENTS // n, n), "axis": 0, "dtype": "bfloat16"},
     ),
+    "n + 1 columns": ((2, ELEMENTS // 2), lambda n: {"shape": (ELEMENTS // n, n + 1), "axis": 0}),
+    "n + 8 columns, 16 bits": (
+        (2, ELEMENTS // 2),
+        lambda n: {"shape": (2 * ELEMENTS // n, n + 8), "axis": 0, "dtype": "bfloat16"},
+    ),
     "n steps": ((2, 128), lambda n: {"shape": (n, ELEMENTS // n), "axis": 0}),
     "n steps, 16 bits": ((2, 128), lambda n: {"shape": (n, 2 * ELEMENTS // n), "axis": 0, "dtype": "bfloat16"}),
     "n steps of 256 columns": ((2, ELEMENTS >> 8), lambda n: {"shape": (ELEMENTS // n >> 8, n, 256), "axis": 1}),
@@ -53,7 +58,10 @@ def cases_of(name: str) -> list[Case]:
 
 
 def swept(least: int, most: int) -> Iterator[int]:
-    """Sizes of five significant bits, so that alignment changes as seldom as it can."""
+    """Sizes of five significant bits, so that alignment changes as seldom as it can.
+
+    Sweeps of `n + 1` and `n + 8` columns have rows that are not aligned, and rows that begin on pieces, not on lines.
+    """
     size = least
     while size <= most:
         yield size

@@ -734,7 +734,7 @@ def test_rows_of_threads_lie_as_far_apart_as_steps_are_wide():
 
 def test_gaps_pay_where_a_warp_reads_five_rows_of_threads():
     def splits(columns, dtype="float16", target=H200):
-        made = planned(view((2**22 + 3, columns), dtype, pointer=2), axis=0, dtype=dtype, target=target)
+        made = planned(view((2**22 + 3, columns), dtype, (columns + 1, 1), 2), axis=0, dtype=dtype, target=target)
         assert made.config.family == "panels" and made.config.grid
         return is_split(beside(made)[2][0])
 

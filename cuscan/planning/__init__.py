@@ -21,7 +21,6 @@ from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout, layout_of, order_along, runs_along
 
 QUARTER = 4  # one warp scans rows that fill up to a quarter of a unit: tiles would leave warps idle
-LEAST_WORDS = 4  # of a row that is not aligned, with which panels of words are faster than strips of single bytes
 LOOKS = 8  # polls per lane in flight at once, on prefetching architectures; half as many on others
 
 
@@ -71,9 +70,6 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     if dense and are_short(layout, dense, request.kind.sizes, target.sm_count):
         return plan_panels(request, layout, target)
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
-    wide = words and not words.aligned and words.layout.others[0].size >= LEAST_WORDS
-    if strips and wide and not (whole and strips.aligned == 1):
-        return plan_panels(request, layout, target)
     if strips and not (whole and strips.aligned < VECTOR_BYTES):
         return plan_strips(request, layout, target, strips)
     if whole:

@@ -57,7 +57,7 @@ BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough fo
 BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several tiles
 # Blocks with strips of their own drift apart. Neighbouring strips share the lines between them, unless rows begin on
 # lines. In arrays of more bytes than these (values and results, twice the cache) such a line then moves twice. Panels,
-# which are wider, have fewer such lines.
+# which are wider, have fewer such lines; where blocks would share panels, they share strips.
 CACHED_BYTES = 112 << 20
 LEAST_STAGES = 3  # tiles in a block's shared memory, least, where blocks share strips
 BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one waits for its prefix, the next one loads
@@ -74,7 +74,9 @@ SECTOR_BYTES = 32
 OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
 OVERLAPPING_ITEMS = 1.45  # the same where results would otherwise leave in pieces and what lies between them
 MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips of wide items overlap
-LONG = 8  # tiles of a strip, least, if rows are not aligned or arrays lie along, and there are strips for all blocks
+# Tiles of a strip, least, if there are strips for all blocks, and rows are not aligned, arrays lie along, or blocks with
+# strips of their own would drift apart.
+LONG = 8
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
 FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with a mask: with more, panels are faster
@@ -183,16 +185,17 @@ def _wide(
         own = not idles(count, slots)
         if own and flags is not NO_FLAGS and max(sizes) <= NARROW_ITEM:  # then blocks share strips, if these are full
             own = round_up(layout.axis.size, rows) > WASTE * layout.axis.size
-        if own and (aligned < VECTOR_BYTES or along):  # else blocks would share panels, which are twice as wide
+        drift = own and nbytes > CACHED_BYTES and _share_lines(layout, batch, len(sizes), whole=columns >= column.size)
+        apart = aligned < VECTOR_BYTES or along
+        if own and (drift or apart):  # else blocks would share panels, which are twice as wide
             own = not idles(product(batch) * -(-column.size // (2 * columns)), slots)
+        short = layout.axis.size < LONG * rows
         # Panels are faster.
-        if (aligned < VECTOR_BYTES or along) and (own or (count > slots and layout.axis.size < LONG * rows)):
+        if (drift and (own or short)) or (apart and (own or (short and count > slots))):
             return None
         if flags is not NO_FLAGS and (own or count > _few_strips(request) * slots):
             return None
         if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
-            return None
-        if own and nbytes > CACHED_BYTES and _share_lines(layout, batch, len(sizes), whole=columns >= column.size):
             return None
         if not (own or shares):
             return None
