@@ -74,8 +74,8 @@ SECTOR_BYTES = 32
 OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
 OVERLAPPING_ITEMS = 1.45  # the same where results would otherwise leave in pieces and what lies between them
 MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips of wide items overlap
-# Tiles of a strip, least, if there are strips for all blocks, and rows are not aligned, arrays lie along, or blocks with
-# strips of their own would drift apart.
+# Tiles of a strip, least, if there are strips for all blocks, and rows are not aligned, arrays lie along, or blocks
+# would drift apart.
 LONG = 8
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
