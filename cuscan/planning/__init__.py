@@ -8,11 +8,11 @@ from cuscan.planning.cluster import plan_cluster
 from cuscan.planning.config import ScanPlan, Target
 from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERVED
 from cuscan.planning.on_words import on_words
-from cuscan.planning.panels import plan_panels
+from cuscan.planning.panels import kept_panels, plan_panels
 from cuscan.planning.preparations import prepared
 from cuscan.planning.rows import plan_rows
 from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
-from cuscan.planning.strips import are_short, dense_columns, plan_strips, strips_of, turned_layout
+from cuscan.planning.strips import Strips, are_short, dense_columns, plan_strips, strips_of, turned_layout
 from cuscan.planning.thread_rows import plan_thread_rows, thread_rows
 from cuscan.planning.tiles import plan_tiles
 from cuscan.planning.tuning import VECTOR_BYTES
@@ -58,7 +58,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     if across:
         dense = dense_columns(across, request.kind.sizes, along=True)
         strips = strips_of(request, across, dense, room, target.sm_count, looks)
-        return plan_strips(request, across, target, strips) if strips else plan_panels(request, layout, target)
+        return _plan_strips_or_panels(request, layout, target, strips, across)
     if layout.contiguous:
         return plan_panels(request, layout, target)
     dense = dense_columns(layout, request.kind.sizes)
@@ -70,8 +70,16 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     if dense and are_short(layout, dense, request.kind.sizes, target.sm_count):
         return plan_panels(request, layout, target)
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
-    if strips and not (whole and strips.aligned < VECTOR_BYTES):
-        return plan_strips(request, layout, target, strips)
-    if whole:
+    if whole and not (strips and strips.aligned == VECTOR_BYTES and not strips.rival):
         return plan_whole_rows(request, layout, target, whole)
-    return plan_panels(request, layout, target)
+    return _plan_strips_or_panels(request, layout, target, strips, layout)
+
+
+def _plan_strips_or_panels(
+    request: ScanRequest, layout: Layout, target: Target, strips: Strips | None, of_strips: Layout
+) -> ScanPlan:
+    """Return the plan for strips, in a layout of theirs; for panels where these are faster, or there are no strips."""
+    if strips is None:
+        return plan_panels(request, layout, target)
+    kept = kept_panels(request, layout, target, strips.rival) if strips.rival else None
+    return kept or plan_strips(request, of_strips, target, strips)

@@ -203,6 +203,11 @@ def _shapes(scan: PanelScan, blocks: int) -> Iterator[Shape]:
                 yield share.tile(rows, columns, 1)
 
 
+def times_of_memory(scan: PanelScan, shape: Shape, target: Target, turned: float) -> float:
+    """Return how many times as long as memory a scan takes."""
+    return _time(scan, shape, target, turned) / _memory_time(scan, target)
+
+
 def _time(scan: PanelScan, shape: Shape, target: Target, turned: float) -> float:
     """Return the time of a scan, in times of an element of a tile."""
     share, blocks = scan.share, target.sm_count * scan.share.per_sm

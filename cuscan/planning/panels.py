@@ -27,6 +27,7 @@ from cuscan.planning.panel_shapes import (
     room_of,
     run_shape,
     shared_shape,
+    times_of_memory,
 )
 from cuscan.planning.panel_tile import (
     FINDERS,
@@ -98,12 +99,24 @@ class Panels(NamedTuple):
 
 def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """Return the plan for columns of any alignment, on words if that is possible."""
+    plan = kept_panels(request, layout, target, None)
+    assert plan
+    return plan
+
+
+def kept_panels(request: ScanRequest, layout: Layout, target: Target, slowest: float | None) -> ScanPlan | None:
+    """Return a plan whose blocks keep carries, if it takes at most `slowest` times as long as memory, or None.
+
+    By a model of both times. If `slowest` is None, blocks may also share panels, and take any time.
+    """
     on = on_words(request, layout)
     request, layout, lacking = on[:3] if on else (request, layout, 0)
-    panels = None if on else _panels_with_gaps(request, layout, target)
-    panels = panels or _panels_of(request, layout, target, lacking)
-    if panels.columns % panels.of_row:  # tiles that fit in shared memory would cut rows
-        panels = _panels_of(request, layout, target, lacking, third=False)
+    panels = None if on else _panels_with_gaps(request, layout, target, slowest)
+    panels = panels or _panels_of(request, layout, target, lacking, slowest=slowest)
+    if panels and panels.columns % panels.of_row:  # tiles that fit in shared memory would cut rows
+        panels = _panels_of(request, layout, target, lacking, third=False, slowest=slowest)
+    if panels is None:
+        return None
     batch, column, _, _, constants, beside, block, blocks_per_sm, shared_bytes, number, chunks, words = panels
     shared = words > 0
     turns = number * chunks if shared else number
@@ -131,22 +144,29 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
     )
 
 
-def _panels_with_gaps(request: ScanRequest, layout: Layout, target: Target) -> Panels | None:
+def _panels_with_gaps(request: ScanRequest, layout: Layout, target: Target, slowest: float | None) -> Panels | None:
     """Return panels of columns with gaps, if there are some, and a tile has all of them."""
     found = with_gaps(request, layout)
     if found is None:
         return None
-    panels = _panels_of(request, found[0], target, 0, found[1])
-    return panels if panels.columns == panels.column.size else None
+    panels = _panels_of(request, found[0], target, 0, found[1], slowest=slowest)
+    return panels if panels and panels.columns == panels.column.size else None
 
 
 def _panels_of(
-    request: ScanRequest, layout: Layout, target: Target, lacking: int, gaps: Gaps | None = None, *, third: bool = True
-) -> Panels:
+    request: ScanRequest,
+    layout: Layout,
+    target: Target,
+    lacking: int,
+    gaps: Gaps | None = None,
+    *,
+    third: bool = True,
+    slowest: float | None,
+) -> Panels | None:
     """Return panels for a scan along an axis that is not the contiguous one of the results or of the values.
 
     `lacking`: bytes that the last word of a row lacks, if columns are words. `gaps`: between columns. `third`: whether
-    tiles may span a third axis.
+    tiles may span a third axis. `slowest`: as for `kept_panels`.
     """
     kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
     numbers = sum([spec.is_number for spec in request.values])
@@ -216,6 +236,8 @@ def _panels_of(
     narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or steps)
     few = panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm or is_sparse(scan, shape, target)
     if length > shape.height and (few or narrow):
+        if slowest is not None:
+            return None
         of_narrow_rows = column.size * scan.share.widest <= NARROW_BYTES and not sides
         is_wide = state_bytes(kind, index)[0] > WIDE_STATE
         sharing = scan_of(NARROW if is_wide and of_narrow_rows else SHARING)
@@ -226,6 +248,8 @@ def _panels_of(
     along = [abs(step) == size for size, step in zip(kind.sizes, layout.axis.strides, strict=False)]
     turned = sum(along) / len(along)
     shape = faster_shape(scan, shape, target, turned, lambda other: nbytes_of(other) <= room)
+    if slowest is not None and times_of_memory(scan, shape, target, turned) > slowest:
+        return None
     return _panels(request, layout, target, scan, shape)
 
 

@@ -57,7 +57,7 @@ BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough fo
 BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several tiles
 # Blocks with strips of their own drift apart. Neighbouring strips share the lines between them, unless rows begin on
 # lines. In arrays of more bytes than these (values and results, twice the cache) such a line then moves twice. Panels,
-# which are wider, have fewer such lines; where blocks would share panels, they share strips.
+# which are wider, have fewer such lines.
 CACHED_BYTES = 112 << 20
 LEAST_STAGES = 3  # tiles in a block's shared memory, least, where blocks share strips
 BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one waits for its prefix, the next one loads
@@ -77,6 +77,9 @@ MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips o
 # Tiles of a strip, least, if there are strips for all blocks, and rows are not aligned, arrays lie along, or blocks
 # would drift apart.
 LONG = 8
+# Then blocks share strips, unless they can have panels of their own that take at most so many times as long as memory;
+# the same where arrays lie along.
+SLOW, SLOW_ALONG = 1.25, 1.5
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
 FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with a mask: with more, panels are faster
@@ -106,6 +109,7 @@ class Strips(NamedTuple):
     constants: dict[str, int]
     block: int
     shared_bytes: int
+    rival: float = 0  # panels that blocks keep are faster if they take at most so many times as long as memory; 0: none
 
 
 def strips_of(
@@ -186,13 +190,11 @@ def _wide(
         if own and flags is not NO_FLAGS and max(sizes) <= NARROW_ITEM:  # then blocks share strips, if these are full
             own = round_up(layout.axis.size, rows) > WASTE * layout.axis.size
         drift = own and nbytes > CACHED_BYTES and _share_lines(layout, batch, len(sizes), whole=columns >= column.size)
-        apart = aligned < VECTOR_BYTES or along
-        if own and (drift or apart):  # else blocks would share panels, which are twice as wide
-            own = not idles(product(batch) * -(-column.size // (2 * columns)), slots)
-        short = layout.axis.size < LONG * rows
-        # Panels are faster.
-        if (drift and (own or short)) or (apart and (own or (short and count > slots))):
-            return None
+        apart, short = aligned < VECTOR_BYTES or along, layout.axis.size < LONG * rows
+        if short and (drift or (apart and count > slots)):
+            return None  # panels are faster
+        rival = (SLOW_ALONG if along else SLOW) if own and (drift or apart) else 0
+        own = own and not rival
         if flags is not NO_FLAGS and (own or count > _few_strips(request) * slots):
             return None
         if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
@@ -219,7 +221,7 @@ def _wide(
             beside = column, batch, accesses, flags, columns, rows, aligned, halo
             made = _make(request, layout, room, slots, looks, *beside, own=own, alike=alike)
             if made:
-                return made
+                return made._replace(rival=rival) if rival else made
             rows //= 2
     return None
 
