@@ -98,7 +98,10 @@ def test_short_axes_take_short_runs_of_many_columns():
 
 
 def test_a_thread_has_as_many_elements_as_its_registers_hold():
-    """Items below a word share registers, unless states take more; a number takes none. Bytes are four to a word."""
+    """Items below a word share registers, unless states take more; what does not vary along the axis takes none.
+
+    Bytes are four to a word.
+    """
 
     def elements(*dtypes, shape=(3000, 2**20 + 1), **call):
         values = of_shape(shape, *dtypes) if len(dtypes) > 1 else view(shape, *dtypes)
@@ -121,10 +124,13 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
     wide = [elements(dtype, dtype=result) for dtype, result in (("bfloat16", "float32"), ("int16", "int64"))]
     assert wide == [64, 32]
 
-    for dtype, count in {"bfloat16": 32, "float32": 32, "float64": 16}.items():
+    for dtype, count in {"bfloat16": 64, "float32": 32, "float64": 16}.items():
         b = view((3000, 2**20 + 1), dtype)
-        made = in_panels((of_number(dtype), b), axis=0, **RECURRENCE)
-        assert made.config.values[0].by_value and math.prod(constants(made, "Slots", "Runs", "Steps")) == count
+        for decay in (of_number(dtype), view(b.shape, dtype, strides=(0, 1))):
+            made = in_panels((decay, b), axis=0, **RECURRENCE)
+            of_decay, of_b = made.config.values
+            assert of_decay.by_value or (of_decay.access, of_b.access) == ("PerLine", "Strided")
+            assert math.prod(constants(made, "Slots", "Runs", "Steps")) == count
 
 
 def test_bytes_of_a_thread_fill_registers():

@@ -9,6 +9,7 @@ enum class Access {
     kVector,     // step +1, vectors aligned to their size
     kReversed,   // step -1, vectors aligned to their size
     kBroadcast,  // step 0: all elements of a vector are the same
+    kPerLine,    // step 0, for threads that have several lines (panel_share.cuh)
     kStrided,    // any step and alignment, element by element
     kAlong,      // step +1 or -1 along the axis, while other operands lie across it (strip_tile.cuh)
     // Vectors of aligned elements, not aligned themselves: read from a stage (stage.cuh), or in pieces (shifted.cuh).

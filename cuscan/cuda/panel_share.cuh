@@ -260,11 +260,13 @@ private:
                 CUSCAN_UNROLL
                 for (int i = 0; i < kSlots; i += kPack) take(s, i, pack);
             }
+        } else if constexpr (Operand::kAccess == Access::kPerLine) {
+            read_still<T>(in_memory(kArray), take);
         } else if (lies_together(kArray)) {
             read_tile<T, kPack>(in_tile(kArray), take, clear);
         } else if (tile.is_staged(kArray)) {
             read_tile<T, 1>(in_tile(kArray), take, clear);
-        } else if (tile.geometry.axis.stride[kArray] == 0) {
+        } else if (kArray >= Numbers::kMask && tile.geometry.axis.stride[kArray] == 0) {
             read_still<T>(in_memory(kArray), take);
         } else {
             read_memory<T>(in_memory(kArray), take, clear);
@@ -335,13 +337,26 @@ private:
             });
         }
     }
-    // From global memory, what does not vary along the steps: once for all of them.
+    // From global memory, what does not vary along the steps: once for all of them. Arrays whose columns lie side by
+    // side are aligned to packs.
     template <class T, class Take>
     CUSCAN_DEVICE void read_still(const Strided<int64>& from, Take take) const {
         Vector<T, kPack> pack[kSlots / kPack] = {};
+        const auto at = [&](int slot, int together) {
+            const int column = kIsShort ? existing_column_of(slot, together) : column_of(slot);
+            const bool in_row = !Config::kGaps && place.outers == 1;
+            return in_row ? from.first + column * from.column : from.of(place_of(column));
+        };
         CUSCAN_UNROLL
-        for (int i = 0; i < kSlots; ++i)
-            if (steps > 0 && has_elements(i)) pack[i / kPack].item[i % kPack] = *(const T*)from.of(within(i));
+        for (int i = 0; i < kSlots; i += kPack) {
+            if (steps <= 0 || !has_elements(i)) continue;
+            if (from.column == sizeof(T)) {
+                pack[i / kPack] = *(const Vector<T, kPack>*)at(i, kPack);
+            } else {
+                CUSCAN_UNROLL
+                for (int j = 0; j < kPack; ++j) pack[i / kPack].item[j] = *(const T*)at(i + j, 1);
+            }
+        }
         CUSCAN_UNROLL
         for (int s = 0; s < kLong; ++s) CUSCAN_UNROLL
         for (int i = 0; i < kSlots; i += kPack) take(s, i, pack[i / kPack]);

@@ -35,7 +35,8 @@ class Access(str, Enum):
     VECTOR = "Vector"  # neighbours, aligned to the vector's size
     REVERSED = "Reversed"  # the same with step -1
     BROADCAST = "Broadcast"  # one element for the whole line
-    NUMBER = "Number"  # the same, passed by value as a kernel argument
+    PER_LINE = "PerLine"  # the same for each of several lines that a thread has
+    NUMBER = "Number"  # one element for all lines, passed by value as a kernel argument
     STRIDED = "Strided"  # element by element
     ALONG = "Along"  # neighbours along the axis, where those of other arrays lie across it
     SHIFTED = "Shifted"  # unaligned neighbours

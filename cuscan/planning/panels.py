@@ -125,6 +125,9 @@ def kept_panels(request: ScanRequest, layout: Layout, target: Target, slowest: f
     accesses = [
         Access.NONE if spec is None else Access.NUMBER if spec.is_number else Access.STRIDED for spec in layout.arrays
     ]
+    for i, step in enumerate(layout.axis.strides[: len(request.values)]):
+        if step == 0 and accesses[i] is Access.STRIDED:
+            accesses[i] = Access.PER_LINE
     return assemble(
         request,
         layout,
@@ -169,9 +172,9 @@ def _panels_of(
     tiles may span a third axis. `slowest`: as for `kept_panels`.
     """
     kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
-    numbers = sum([spec.is_number for spec in request.values])
+    still = _still(layout, len(kind.values))
     longest = min(power_of_two(length), LONGEST)
-    crossing = _held_by(kind, numbers, index, longest, True)  # tiles of one axis may then hold more
+    crossing = _held_by(kind, still, index, longest, True)  # tiles of one axis may then hold more
     third = third and not (words or gaps)
     column, others, sides, steps, of_rows = tile_axes(request, layout, LARGE.threads * crossing.elements, third=third)
     elsewhere = column is not layout.others[0]
@@ -181,7 +184,7 @@ def _panels_of(
     batch = batch_of(layout, others)
     counts = kind.op.indexed and bool(request.carry_in) and not kind.reverse
     aligned = 1 if counts or words else aligned_columns(request, layout, column, batch, gaps)
-    held = crossing if sides else _held_by(kind, numbers, index, longest, False)
+    held = crossing if sides else _held_by(kind, still, index, longest, False)
 
     def scan_of(blocks: Blocks) -> PanelScan:
         share = _share_of(kind, held, index, blocks, longest, aligned, counts)
@@ -260,14 +263,22 @@ class Held(NamedTuple):
     together: int
 
 
+def _still(layout: Layout, values: int) -> int:
+    """Return how many of the values, from the first on, do not vary along the axis."""
+    for i, step in enumerate(layout.axis.strides[:values]):
+        if step:
+            return i
+    return values
+
+
 @functools.lru_cache(MOST)
-def _held_by(kind: CallKind, numbers: int, index: str, length: int, crossing: bool) -> Held:
+def _held_by(kind: CallKind, still: int, index: str, length: int, crossing: bool) -> Held:
     """Return what a thread holds of an axis of `length` steps, a power of two up to `LONGEST`.
 
     A thread holds as many elements as fit in its registers, because a tile of fewer takes nearly as long. Tiles of two
-    axes (`crossing`) hold fewer: their sides would get no longer. The first `numbers` values are numbers.
+    axes (`crossing`) hold fewer: their sides would get no longer. The first `still` values do not vary along the axis.
     """
-    state, sizes = state_bytes(kind, index)[0], [dtype.itemsize for dtype in kind.values[numbers:]] or [REGISTER]
+    state, sizes = state_bytes(kind, index)[0], [dtype.itemsize for dtype in kind.values[still:]] or [REGISTER]
     widest, of_values = max(kind.sizes), max(sizes)
     registers = sum([max(size, REGISTER) for size in sizes])
     if state > WIDE_STATE:
@@ -275,8 +286,8 @@ def _held_by(kind: CallKind, numbers: int, index: str, length: int, crossing: bo
     else:
         is_narrow = of_values < REGISTER and not crossing
         elements = 16 if (registers if is_narrow else max(widest, registers)) >= 2 * REGISTER else 32
-    together = 1
-    if state <= registers and length >= RUN:
+    together, of_all = 1, sum([max(dtype.itemsize, REGISTER) for dtype in kind.values])
+    if state <= of_all and length >= RUN:
         together = max(REGISTER // (widest if crossing else of_values), 1)
     of_column = min(elements, WIDEST_BYTES // (together * widest))
     if together == 1 or (kind.segments and (crossing or of_column * together > MOST_STARTS)):

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from draws import draws
+from draws import draws, steps
 from feature_cases import Case, of_family
 from simulator import misaligned
 
+from cuscan.operators import LINEAR_RECURRENCE
 from mistakes import Kind, Mistake
 
 SHORT: dict[str, Any] = {"draw": draws("int16"), "call": {"dtype": "int16"}}
@@ -25,9 +26,16 @@ def columns_apart(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -
     return tuple(value[..., ::3] for value in SHORT["draw"](rng, (*shape[:-1], 3 * shape[-1]), axis))
 
 
+def decays_apart(rng: np.random.Generator, shape: tuple[int, ...], axis: int) -> tuple[Any, ...]:
+    """Values whose columns lie side by side, and decays of columns that do not."""
+    decay, value = steps("float16", "channel")(rng, (*shape[:-1], 2 * shape[-1]), axis)
+    return decay[..., ::2], value[..., : shape[-1]].copy()
+
+
 # In addition to the cases of kernels.py: rows of arrays in reverse order; vectors of two columns; chunks of two tiles
 # of three rows of threads and one of two; values with gaps between rows, and between columns; seven and two rows of
-# threads on a whole axis; rows of threads that lie apart, in both directions.
+# threads on a whole axis; rows of threads that lie apart, in both directions; decays of columns, which are the same in
+# all steps.
 CALLS: dict[str, Case] = {
     "panels-backwards": of_family("panels-kept", "", "add", masked=True, call={"reverse": True}),
     "panels-packed": of_family("panels-shared", "", "add", shape=(2, 2100, 12), masked=True, **SHORT),
@@ -52,6 +60,9 @@ CALLS: dict[str, Case] = {
         draw=lambda *given: (misaligned(*SHORT["draw"](*given), 2),),
         call={"dtype": "int16", "reverse": True},
     ),
+    "panels-still": Case("", LINEAR_RECURRENCE, (5, 2412), 0, sms=1, draw=steps("float16", "channel")),
+    "panels-still-apart": Case("", LINEAR_RECURRENCE, (70, 412), 0, sms=1, draw=decays_apart),
+    "panels-still-short": Case("", LINEAR_RECURRENCE, (3, 1213), 0, sms=1, draw=steps(decay="channel")),
 }
 
 CARRY, TILE, SHARE, KERNEL = "panel_carry.cuh", "panel_tile.cuh", "panel_share.cuh", "kernels/panels.cuh"
@@ -846,6 +857,24 @@ PIECES = (
         TILE,
         "begin > -behind ? begin : -behind",
         "-behind",
+    ),
+    Mistake("every-pack-has-the-first-decays", Kind.PLACE, "panels-still", SHARE, "*)at(i, kPack)", "*)at(0, kPack)"),
+    Mistake("one-decay-for-a-pack", Kind.PLACE, "panels-still-apart", SHARE, "*)at(i + j, 1)", "*)at(i, 1)"),
+    Mistake(
+        "decays-apart-are-read-side-by-side",
+        Kind.PLACE,
+        "panels-still-apart",
+        SHARE,
+        "if (from.column == sizeof(T)) {",
+        "if (true) {",
+    ),
+    Mistake(
+        "decays-beyond-the-tile",
+        Kind.BOUND,
+        "panels-still-short",
+        SHARE,
+        "kIsShort ? existing_column_of(slot, together) : column_of(slot)",
+        "column_of(slot)",
     ),
     Mistake(
         "rows-of-the-batch-one-upon-the-other",
