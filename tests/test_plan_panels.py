@@ -98,7 +98,7 @@ def test_short_axes_take_short_runs_of_many_columns():
 
 
 def test_a_thread_has_as_many_elements_as_its_registers_hold():
-    """Items below a word share registers, unless states take more; what does not vary along the axis takes none.
+    """Halves share registers, and bytes, unless states take more; what does not vary along the axis takes none.
 
     Bytes are four to a word.
     """
@@ -116,6 +116,9 @@ def test_a_thread_has_as_many_elements_as_its_registers_hold():
     recurrences = [elements(dtype, dtype, **RECURRENCE) for dtype in ("bfloat16", "float32", "float64")]
     assert recurrences == [32, 16, 16]
     assert elements("bfloat16", "bfloat16", shape=(3000, 101), **RECURRENCE) == 32  # blocks share panels
+
+    exponentials = [elements(dtype, op="logaddexp", dtype=dtype) for dtype in ("bfloat16", "float32")]
+    assert exponentials == [64, 32]
 
     resets = {"segments": ("reset", view((3000, 2**20 + 1), "bool"))}
     by_segments = [elements(dtype, dtype=dtype, **resets) for dtype in ("uint8", "bfloat16", "float32", "float64")]

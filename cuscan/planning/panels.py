@@ -62,7 +62,7 @@ LARGE = Blocks(1, 576, 4)  # one block per panel: wide rows use memory bandwidth
 SHARING = Blocks(2, 288, 4)  # several blocks per panel: one works while the other waits for totals
 WIDE = Blocks(1, 448, 8)  # for states that take twice the registers
 NARROW = Blocks(3, 128, 8)  # the same where blocks share panels of narrow rows: two work while the third one waits
-REGISTER = 4  # bytes
+REGISTER, HALF = 4, 2  # bytes
 WIDEST_BYTES = 256  # of a thread's part of the widest array, at most, if items share registers
 # Elements of a thread by segments, at most, if items share registers, as each may start one: with 64 elements of 8-byte
 # states three kernels of NVRTC 13.0 gave wrong bits on a GPU, for an unknown reason.
@@ -286,8 +286,8 @@ def _held_by(kind: CallKind, still: int, index: str, length: int, crossing: bool
     else:
         is_narrow = of_values < REGISTER and not crossing
         elements = 16 if (registers if is_narrow else max(widest, registers)) >= 2 * REGISTER else 32
-    together, of_all = 1, sum([max(dtype.itemsize, REGISTER) for dtype in kind.values])
-    if state <= of_all and length >= RUN:
+    together = 1
+    if state <= (max(registers, WIDE_STATE) if of_values == HALF else registers) and length >= RUN:
         together = max(REGISTER // (widest if crossing else of_values), 1)
     of_column = min(elements, WIDEST_BYTES // (together * widest))
     if together == 1 or (kind.segments and (crossing or of_column * together > MOST_STARTS)):
