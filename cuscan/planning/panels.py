@@ -187,7 +187,7 @@ def _panels_of(
     held = crossing if sides else _held_by(kind, still, index, longest, False)
 
     def scan_of(blocks: Blocks) -> PanelScan:
-        share = _share_of(kind, held, index, blocks, longest, aligned, counts)
+        share = _share_of(kind, still, held, index, blocks, longest, aligned, counts)
         return new_tuple(PanelScan, (length, column, batch, share, most_columns(share, steps), sides, lacking, gaps))
 
     rows = -(-length // RUN)
@@ -195,7 +195,7 @@ def _panels_of(
 
     def in_runs() -> tuple[PanelScan, Shape]:
         """Return a tile of the whole axis, a run to a thread."""
-        share = _share_of(kind, held, index, MANY, RUN, aligned, counts)
+        share = _share_of(kind, still, held, index, MANY, RUN, aligned, counts)
         most = max(share.beside(rows) // share.pack, 1) * share.pack
         whole = new_tuple(PanelScan, (length, column, batch, share, most, sides, lacking, gaps))
         return whole, run_shape(whole, target, rows)
@@ -271,6 +271,11 @@ def _still(layout: Layout, values: int) -> int:
     return values
 
 
+def _moving(kind: CallKind, still: int) -> tuple[int, ...]:
+    """Return the sizes of the values but for the first `still`; those of a register if there are no others."""
+    return kind.sizes[still : len(kind.values)] or (REGISTER,)
+
+
 @functools.lru_cache(MOST)
 def _held_by(kind: CallKind, still: int, index: str, length: int, crossing: bool) -> Held:
     """Return what a thread holds of an axis of `length` steps, a power of two up to `LONGEST`.
@@ -278,8 +283,8 @@ def _held_by(kind: CallKind, still: int, index: str, length: int, crossing: bool
     A thread holds as many elements as fit in its registers, because a tile of fewer takes nearly as long. Tiles of two
     axes (`crossing`) hold fewer: their sides would get no longer. The first `still` values do not vary along the axis.
     """
-    state, sizes = state_bytes(kind, index)[0], [dtype.itemsize for dtype in kind.values[still:]] or [REGISTER]
-    widest, of_values = max(kind.sizes), max(sizes)
+    state, sizes, widest = state_bytes(kind, index)[0], _moving(kind, still), max(kind.sizes[still:])
+    of_values = max(sizes)
     registers = sum([max(size, REGISTER) for size in sizes])
     if state > WIDE_STATE:
         elements = 16 if registers <= 4 * REGISTER else 8
@@ -296,14 +301,16 @@ def _held_by(kind: CallKind, still: int, index: str, length: int, crossing: bool
 
 
 @functools.lru_cache(MOST)
-def _share_of(kind: CallKind, held: Held, index: str, blocks: Blocks, length: int, aligned: int, counts: bool) -> Share:
+def _share_of(
+    kind: CallKind, still: int, held: Held, index: str, blocks: Blocks, length: int, aligned: int, counts: bool
+) -> Share:
     """Return a thread's share of an axis of `length` steps, a power of two up to `LONGEST`.
 
-    `aligned` is the number of adjacent columns that are aligned as a group. With `counts` each column has positions of
-    its own.
+    The first `still` values do not vary along the axis. `aligned` is the number of adjacent columns that are aligned as
+    a group. With `counts` each column has positions of its own.
     """
     state, carry = state_bytes(kind, index)
-    wide, sizes, widest = state > WIDE_STATE, [dtype.itemsize for dtype in kind.values], max(kind.sizes)
+    wide, sizes, widest = state > WIDE_STATE, _moving(kind, still), max(kind.sizes[still:])
     elements, together = held
     per_sm, threads, vector = WIDE if wide and blocks is not NARROW else blocks
     pack = 1 if wide else min(aligned, max(vector // min(sizes), 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -146,7 +147,7 @@ def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: i
     """Return whether strips of a few columns without gaps would have few tiles each, but be enough for all blocks."""
     if dense.size > LANES:
         return False
-    rows, length = _flat_rows(dense, sizes), layout.axis.size
+    rows, length = _flat_rows(dense, _moving(layout, sizes)), layout.axis.size
     batch = product(tuple([other for other in layout.others if other is not dense]))
     return rows <= length <= FEW_TILES * rows and not idles(batch, slots)
 
@@ -164,17 +165,19 @@ def _wide(
     batch, flags = batch_of(layout, layout.others[1:]), staged_flags(request, layout, column, flat=False)
     if flags is None:
         return None
+    moving = _moving(layout, sizes)
+    narrowest, widest = min(moving), max(moving)
     for aligned in ALIGNED:
         found = accesses_of(layout, column, [layout.axis, *batch], 1, aligned)
         accesses = _of_values(layout, found, len(sizes), Access.VECTOR)
-        if accesses and (aligned < VECTOR_BYTES or column.size * min(sizes) % aligned == 0):
+        if accesses and (aligned < VECTOR_BYTES or column.size * narrowest % aligned == 0):
             break
     else:
         return None
-    if aligned == 1 and max(sizes) == 1:  # panels are faster
+    if aligned == 1 and widest == 1:  # panels are faster
         return None
     along, across = ALONG in accesses, ALONG not in accesses[len(request.values) : len(sizes)]
-    quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, *sizes) or request.kind.op.indexed
+    quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, widest) or request.kind.op.indexed
     on_sectors = _by_sectors(layout, batch, request.kind)
     overlap = flags is NO_FLAGS and across and (quick or aligned != WORD_BYTES) and not on_sectors
     staged = _staged(request.kind, accesses)
@@ -182,12 +185,12 @@ def _wide(
     if staged and not alike:
         alike = _begin_alike(layout, column, batch, staged[0], len(request.values))
     widths = STRIP_BYTES if len(staged) == 1 else STRIP_BYTES_OF_TWO
-    nbytes = layout.axis.size * column.size * product(batch) * sum(sizes)
+    nbytes = layout.axis.size * column.size * product(batch) * sum(moving)
     for width in widths:
-        columns, rows = width // max(sizes), min(STRIP_TILE_BYTES // width, COLUMNS.unit)
+        columns, rows = width // widest, min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
         own = not idles(count, slots)
-        if own and flags is not NO_FLAGS and max(sizes) <= NARROW_ITEM:  # then blocks share strips, if these are full
+        if own and flags is not NO_FLAGS and widest <= NARROW_ITEM:  # then blocks share strips, if these are full
             own = round_up(layout.axis.size, rows) > WASTE * layout.axis.size
         drift = own and nbytes > CACHED_BYTES and _share_lines(layout, batch, len(sizes), whole=columns >= column.size)
         apart, short = aligned < VECTOR_BYTES or along, layout.axis.size < LONG * rows
@@ -207,14 +210,14 @@ def _wide(
         if not own and not halo:  # strips of equal width, each for as many blocks
             of_sector = SECTOR_BYTES // min(sizes[len(request.values) :])
             multiple = of_sector if on_sectors and of_sector <= columns < column.size else 1
-            columns = _alike(column.size, columns, min(sizes), 0 if across else max(sizes), multiple)
+            columns = _alike(column.size, columns, narrowest, 0 if across else widest, multiple)
         if aligned == 1 and column.size < FULL * round_up(column.size, columns - halo):
             return None
-        if layout.axis.size < rows or columns > 2 * column.size or columns * min(sizes) % VECTOR_BYTES:
+        if layout.axis.size < rows or columns > 2 * column.size or columns * narrowest % VECTOR_BYTES:
             continue
         if columns == 2 * column.size and width > widths[-1]:  # half empty
             continue
-        if aligned < VECTOR_BYTES and min(columns, column.size) * max(sizes) < NARROW_BYTES:
+        if aligned < VECTOR_BYTES and min(columns, column.size) * widest < NARROW_BYTES:
             continue
         least = rows if own else COLUMNS.unit // MOST_PARTS
         while rows >= least:
@@ -236,7 +239,7 @@ def _flat(
 ) -> Strips | None:
     """Return strips of a few columns without gaps, in tiles of whole rows, or None."""
     sizes = request.kind.sizes
-    rows = _flat_rows(column, sizes)
+    rows = _flat_rows(column, _moving(layout, sizes))
     if layout.axis.size < rows:
         return None
     batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
@@ -265,7 +268,7 @@ def _few_strips(request: ScanRequest) -> int:
     return FEW_STRIPS if request.mask is None else FEW_MASKED
 
 
-def _flat_rows(column: Dimension, sizes: tuple[int, ...]) -> int:
+def _flat_rows(column: Dimension, sizes: list[int]) -> int:
     """Return the rows per tile of strips of whole rows: some units."""
     units, widest = power_of_two(min(LANES // column.size, MOST_UNITS), down=True), max(sizes)
     while units > 1 and units * COLUMNS.unit * column.size * widest > STRIP_TILE_BYTES:
@@ -363,6 +366,7 @@ def _block(
     """
     of_values, of_results = lying[: len(staged)], lying[len(staged) :]
     values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
+    sizes = (*[values[i] for i in staged], *results)
     state, carry = state_bytes(kind)
     same = len(staged) > 0 and len(results) == 1 and kind.values[staged[0]] == kind.results[0]
     anywhere, apart = flat and aligned == 1, not flat and aligned < VECTOR_BYTES
@@ -370,7 +374,7 @@ def _block(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     together = flat and (anywhere or aligned == VECTOR_BYTES) and not any(of_values)
     unit = aligned if apart else VECTOR_BYTES
-    depth, across = (1, 1) if anywhere else _piece(columns, kind.sizes, state, own, apart=apart)
+    depth, across = (1, 1) if anywhere else _piece(columns, sizes, state, own, apart=apart)
     abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
     if any(of_results) and not flat:  # a warp stores whole columns
         if not all(of_results):
@@ -446,6 +450,11 @@ def _block(
         "AlongBack": int(along_back),
     }
     return constants, warps * LANES, stages * stage + rest
+
+
+def _moving(layout: Layout, sizes: tuple[int, ...]) -> list[int]:
+    """Return those of the sizes of values and results that vary along the axis: at least the results do."""
+    return list(itertools.compress(sizes, layout.axis.strides))
 
 
 def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
