@@ -61,7 +61,8 @@ def warm(
         op: as for `scan`, or "linear_recurrence".
         dtype: of x.
         shapes: pairs of a shape and an axis; the kernels that these can need with any strides and alignments. Without:
-            those of all shapes that planning some ten thousand finds, which are many, of up to two axes that are apart.
+            those of all shapes that planning some ten thousand finds, which are many, of up to two axes that are apart,
+            and of arrays that vary along the axis: a decay for each channel needs shapes.
         arch: the architecture, 90 for sm_90; no GPU is needed then. Without: that of the current GPU.
         progress: called with the number of kernels that are there and that of all, before the first and after each.
         words: `result`, the dtype of the result (`dtype` of `scan`); as for `scan` or `cummax`: `reverse`, `exclusive`,

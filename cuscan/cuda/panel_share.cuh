@@ -338,7 +338,7 @@ private:
         }
     }
     // From global memory, what does not vary along the steps: once for all of them. Arrays whose columns lie side by
-    // side are aligned to packs.
+    // side are aligned to packs (aligned_columns of panel_tile.py).
     template <class T, class Take>
     CUSCAN_DEVICE void read_still(const Strided<int64>& from, Take take) const {
         Vector<T, kPack> pack[kSlots / kPack] = {};

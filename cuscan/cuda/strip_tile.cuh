@@ -154,7 +154,7 @@ struct StripTile : Elements<Config> {
         return kAreAcross<List> && Config::kFlat && (Config::kAligned == 16 || kAnywhere) && target::kHasBulkCopy &&
                rows == kRows;
     }
-    // Whether the values of the tile do so, with the pieces that they begin and end in.
+    // Whether all values do, and the pieces at their ends lie within the arrays.
     CUSCAN_DEVICE bool values_lie_together() const {
         bool together = lies_together<typename Config::Values>(value_rows());
         if constexpr (kAnywhere)
@@ -392,8 +392,8 @@ private:
     CUSCAN_DEVICE const T* flat(int array, const Buffer& buffer) const {
         return (const T*)((const char*)buffer.item + beyond<T>(array));
     }
-    // The same for results of a store warp. In a buffer of their own, parts of warps are a piece apart: where the next
-    // tile lies is not where this one does, and no other warp may write to a part.
+    // The same for results of a store warp. In a buffer of their own, parts of warps are a piece apart: tiles of other
+    // strips lie elsewhere in the buffer, and no other warp may write to a part.
     template <class T, class Buffer>
     CUSCAN_DEVICE T* flat_results(int array, Buffer& buffer, int warp) const {
         const int part = Config::kBack ? Config::kWarps - 1 - warp : warp;

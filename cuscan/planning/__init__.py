@@ -8,7 +8,7 @@ from cuscan.planning.cluster import plan_cluster
 from cuscan.planning.config import ScanPlan, Target
 from cuscan.planning.hardware import BULK_ARCH, PREFETCHING_ARCHS, SHARED_RESERVED
 from cuscan.planning.on_words import on_words
-from cuscan.planning.panels import kept_panels, plan_panels
+from cuscan.planning.panels import own_panels, plan_panels
 from cuscan.planning.preparations import prepared
 from cuscan.planning.rows import plan_rows
 from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
@@ -81,5 +81,5 @@ def _plan_strips_or_panels(
     """Return the plan for strips, in a layout of theirs; for panels where these are faster, or there are no strips."""
     if strips is None:
         return plan_panels(request, layout, target)
-    kept = kept_panels(request, layout, target, strips.rival) if strips.rival else None
-    return kept or plan_strips(request, of_strips, target, strips)
+    panels = own_panels(request, layout, target, strips.rival) if strips.rival else None
+    return panels or plan_strips(request, of_strips, target, strips)

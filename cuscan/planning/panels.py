@@ -99,15 +99,16 @@ class Panels(NamedTuple):
 
 def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """Return the plan for columns of any alignment, on words if that is possible."""
-    plan = kept_panels(request, layout, target, None)
+    plan = own_panels(request, layout, target, None)
     assert plan
     return plan
 
 
-def kept_panels(request: ScanRequest, layout: Layout, target: Target, slowest: float | None) -> ScanPlan | None:
-    """Return a plan whose blocks keep carries, if it takes at most `slowest` times as long as memory, or None.
+def own_panels(request: ScanRequest, layout: Layout, target: Target, slowest: float | None) -> ScanPlan | None:
+    """Return a plan whose blocks have panels of their own, if it takes at most `slowest` times as long as memory.
 
-    By a model of both times. If `slowest` is None, blocks may also share panels, and take any time.
+    By a model of both times; a tile of a whole axis counts as fast. Otherwise None. If `slowest` is None, blocks may
+    also share panels, and take any time.
     """
     on = on_words(request, layout)
     request, layout, lacking = on[:3] if on else (request, layout, 0)
@@ -169,7 +170,7 @@ def _panels_of(
     """Return panels for a scan along an axis that is not the contiguous one of the results or of the values.
 
     `lacking`: bytes that the last word of a row lacks, if columns are words. `gaps`: between columns. `third`: whether
-    tiles may span a third axis. `slowest`: as for `kept_panels`.
+    tiles may span a third axis. `slowest`: as for `own_panels`.
     """
     kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
     still = _still(layout, len(kind.values))
@@ -251,8 +252,11 @@ def _panels_of(
     along = [abs(step) == size for size, step in zip(kind.sizes, layout.axis.strides, strict=False)]
     turned = sum(along) / len(along)
     shape = faster_shape(scan, shape, target, turned, lambda other: nbytes_of(other) <= room)
-    if slowest is not None and times_of_memory(scan, shape, target, turned) > slowest:
-        return None
+    if slowest is not None:
+        while nbytes_of(shape) > room:
+            shape = smaller(scan, shape, shares=False)
+        if times_of_memory(scan, shape, target, turned) > slowest:
+            return None
     return _panels(request, layout, target, scan, shape)
 
 

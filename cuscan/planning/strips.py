@@ -76,10 +76,10 @@ OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
 OVERLAPPING_ITEMS = 1.45  # the same where results would otherwise leave in pieces and what lies between them
 MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips of wide items overlap
 # Tiles of a strip, least, if there are strips for all blocks, and rows are not aligned, arrays lie along, or blocks
-# would drift apart.
+# would drift apart; and if flat tiles begin anywhere.
 LONG = 8
-# Then blocks share strips, unless they can have panels of their own that take at most so many times as long as memory;
-# the same where arrays lie along.
+# Where a block could have such strips alone, blocks share them, unless panels of a block's own take at most so many
+# times as long as memory; the same where arrays lie along.
 SLOW, SLOW_ALONG = 1.25, 1.5
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
@@ -110,7 +110,7 @@ class Strips(NamedTuple):
     constants: dict[str, int]
     block: int
     shared_bytes: int
-    rival: float = 0  # panels that blocks keep are faster if they take at most so many times as long as memory; 0: none
+    rival: float = 0  # times as long as memory that panels of a block's own may take to be faster; 0: none are
 
 
 def strips_of(
@@ -189,15 +189,16 @@ def _wide(
     for width in widths:
         columns, rows = width // widest, min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
-        own = not idles(count, slots)
-        if own and flags is not NO_FLAGS and widest <= NARROW_ITEM:  # then blocks share strips, if these are full
-            own = round_up(layout.axis.size, rows) > WASTE * layout.axis.size
-        drift = own and nbytes > CACHED_BYTES and _share_lines(layout, batch, len(sizes), whole=columns >= column.size)
+        enough = not idles(count, slots)
+        if enough and flags is not NO_FLAGS and widest <= NARROW_ITEM:  # then blocks share strips, if these are full
+            enough = round_up(layout.axis.size, rows) > WASTE * layout.axis.size
+        large = enough and nbytes > CACHED_BYTES
+        drift = large and _share_lines(layout, batch, len(sizes), whole=columns >= column.size)
         apart, short = aligned < VECTOR_BYTES or along, layout.axis.size < LONG * rows
         if short and (drift or (apart and count > slots)):
             return None  # panels are faster
-        rival = (SLOW_ALONG if along else SLOW) if own and (drift or apart) else 0
-        own = own and not rival
+        rival = (SLOW_ALONG if along else SLOW) if enough and (drift or apart) else 0
+        own = enough and not rival
         if flags is not NO_FLAGS and (own or count > _few_strips(request) * slots):
             return None
         if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
@@ -224,7 +225,7 @@ def _wide(
             beside = column, batch, accesses, flags, columns, rows, aligned, halo
             made = _make(request, layout, room, slots, looks, *beside, own=own, alike=alike)
             if made:
-                return made._replace(rival=rival) if rival else made
+                return made._replace(rival=rival)
             rows //= 2
     return None
 
@@ -249,13 +250,14 @@ def _flat(
         return None
     for aligned in FLAT_ALIGNED:
         accesses = _flat_accesses(layout, column, batch, len(sizes), aligned)
-        if accesses and aligned == 1 and (ALONG in accesses or layout.axis.size < LONG * rows):
+        if not accesses:
+            continue
+        along, short = ALONG in accesses, layout.axis.size < LONG * rows
+        if (aligned == 1 and (along or short)) or (along and short and product(batch) > slots):
             return None  # panels are faster
-        staged = _staged(request.kind, accesses) if accesses else ()
+        staged = _staged(request.kind, accesses)
         alike = aligned > 1 or (len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values)))
-        if accesses and ALONG in accesses and product(batch) > slots and layout.axis.size < LONG * rows:
-            return None  # panels are faster
-        while accesses and rows >= COLUMNS.unit:  # fewer, if several arrays do not fit
+        while rows >= COLUMNS.unit:  # fewer, if several arrays do not fit
             beside = column, batch, accesses, flags, column.size, rows, aligned, 0
             made = _make(request, layout, room, slots, looks, *beside, own=False, alike=alike, flat=True)
             if made:
@@ -406,8 +408,11 @@ def _block(
     arrays = _bytes_of(tuple([values[i] for i in staged]), rows, columns, unit, of_values, aligned_along)
     arrays += anywhere * VECTOR_BYTES * len(staged)
     stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, boundary)
-    separate = 0 if in_place else _bytes_of(results, rows, columns, unit, of_results, aligned_along, WARPS // abreast)
-    rest = _REST + 2 * boundary + exchange + chain + separate + anywhere * VECTOR_BYTES * WARPS * len(results)
+    separate = 0
+    if not in_place:
+        separate = _bytes_of(results, rows, columns, unit, of_results, aligned_along, WARPS // abreast)
+        separate += anywhere * VECTOR_BYTES * WARPS * len(results)
+    rest = _REST + 2 * boundary + exchange + chain + separate
     stages = (room - rest) // stage
     if stages < (2 if own else max(taken, LEAST_STAGES)):
         return None
