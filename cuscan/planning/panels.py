@@ -99,17 +99,21 @@ class Panels(NamedTuple):
 
 def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:
     """Return the plan for columns of any alignment, on words if that is possible."""
-    plan = own_panels(request, layout, target, None)
+    plan = _plan(request, layout, target, None)
     assert plan
     return plan
 
 
-def own_panels(request: ScanRequest, layout: Layout, target: Target, slowest: float | None) -> ScanPlan | None:
+def own_panels(request: ScanRequest, layout: Layout, target: Target, slowest: float) -> ScanPlan | None:
     """Return a plan whose blocks have panels of their own, if it takes at most `slowest` times as long as memory.
 
-    By a model of both times; a tile of a whole axis counts as fast. Otherwise None. If `slowest` is None, blocks may
-    also share panels, and take any time.
+    By a model of both times; a tile of a whole axis counts as fast. Otherwise None.
     """
+    return _plan(request, layout, target, slowest)
+
+
+def _plan(request: ScanRequest, layout: Layout, target: Target, slowest: float | None) -> ScanPlan | None:
+    """Return the plan, or None if blocks would share panels, or take longer than `slowest`, unless that is None."""
     on = on_words(request, layout)
     request, layout, lacking = on[:3] if on else (request, layout, 0)
     panels = None if on else _panels_with_gaps(request, layout, target, slowest)
@@ -170,7 +174,7 @@ def _panels_of(
     """Return panels for a scan along an axis that is not the contiguous one of the results or of the values.
 
     `lacking`: bytes that the last word of a row lacks, if columns are words. `gaps`: between columns. `third`: whether
-    tiles may span a third axis. `slowest`: as for `own_panels`.
+    tiles may span a third axis. `slowest`: as for `_plan`.
     """
     kind, index, length, words = request.kind, index_dtype(request), layout.axis.size, are_words(request.kind)
     still = _still(layout, len(kind.values))

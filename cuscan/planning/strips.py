@@ -458,8 +458,8 @@ def _block(
 
 
 def _moving(layout: Layout, sizes: tuple[int, ...]) -> list[int]:
-    """Return those of the sizes of values and results that vary along the axis: at least the results do."""
-    return list(itertools.compress(sizes, layout.axis.strides))
+    """Return those of the sizes of values and results that vary along the axis; all, if none does."""
+    return list(itertools.compress(sizes, layout.axis.strides)) or list(sizes)
 
 
 def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
