@@ -388,10 +388,6 @@ private:
     CUSCAN_DEVICE T* flat(int array, Buffer& buffer) const {
         return (T*)((char*)buffer.item + beyond<T>(array));
     }
-    template <class T, class Buffer>
-    CUSCAN_DEVICE const T* flat(int array, const Buffer& buffer) const {
-        return (const T*)((const char*)buffer.item + beyond<T>(array));
-    }
     // The same for results of a store warp. In a buffer of their own, parts of warps are a piece apart: tiles of other
     // strips lie elsewhere in the buffer, and no other warp may write to a part.
     template <class T, class Buffer>
