@@ -60,7 +60,7 @@ def cases_of(name: str) -> list[Case]:
 def swept(least: int, most: int) -> Iterator[int]:
     """Sizes of five significant bits, so that alignment changes as seldom as it can.
 
-    Sweeps of `n + 1` and `n + 8` columns have rows that are not aligned, and rows that begin on pieces, not on lines.
+    Those of `n + 1` and `n + 8` columns have rows that are not aligned, and rows that begin on 16 bytes, not on lines.
     """
     size = least
     while size <= most:
