@@ -228,7 +228,7 @@ BESIDE = ("mask", "mask of rows", "offsets", "keys", "reset and mask")
 )
 def test_masks_and_segments(name: str, way: str, op: str, flag: str) -> None:
     shape, axis, sms = WAYS[way]
-    value = PLACES["gaps" if way == "shared" else "dense"](drawn("uint8", shape, 4))  # without gaps, that is a strip
+    value = PLACES["gaps" if way == "shared" else "dense"](drawn("uint8", shape, 4))  # dense rows are a strip
     keywords: dict[str, Any] = {"axis": axis, **beside(name, value.shape, axis), **FLAGS[flag]}
     if op == "add":
         keywords["dtype"] = "uint8"

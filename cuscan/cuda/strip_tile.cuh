@@ -96,8 +96,8 @@ struct StripTile : Elements<Config> {
     static constexpr bool kAlongBack = Config::kAlongBack;
     // Whether threads access rows as in a flat tile, one behind the other (TileRows: also items of 16 bytes, always).
     static constexpr bool kTight = Config::kFlat || Config::kAligned == 16;
-    // Whether a flat tile begins at any address. Then it lies as far beyond a multiple of 16 bytes as in memory.
     static constexpr int kPiece = 16;
+    // Whether a flat tile begins at any address. Then it lies as far beyond a multiple of 16 bytes as in memory.
     static constexpr bool kAnywhere = Config::kFlat && Config::kAligned == 1;
     template <class Operand, int kSteps>
     static constexpr int bytes() {

@@ -105,15 +105,15 @@ def plan_panels(request: ScanRequest, layout: Layout, target: Target) -> ScanPla
 
 
 def own_panels(request: ScanRequest, layout: Layout, target: Target, slowest: float) -> ScanPlan | None:
-    """Return a plan whose blocks have panels of their own, if it takes at most `slowest` times as long as memory.
+    """Return a plan whose blocks have panels of their own, or None if it takes more than `slowest` times memory's time.
 
-    By a model of both times; a tile of a whole axis counts as fast. Otherwise None.
+    A model estimates both times; a tile of a whole axis counts as fast.
     """
     return _plan(request, layout, target, slowest)
 
 
 def _plan(request: ScanRequest, layout: Layout, target: Target, slowest: float | None) -> ScanPlan | None:
-    """Return the plan, or None if blocks would share panels, or take longer than `slowest`, unless that is None."""
+    """Return the plan; with `slowest`, None if blocks would share panels, or a scan takes longer (`own_panels`)."""
     on = on_words(request, layout)
     request, layout, lacking = on[:3] if on else (request, layout, 0)
     panels = None if on else _panels_with_gaps(request, layout, target, slowest)
@@ -290,6 +290,7 @@ def _held_by(kind: CallKind, still: int, index: str, length: int, crossing: bool
 
     A thread holds as many elements as fit in its registers, because a tile of fewer takes nearly as long. Tiles of two
     axes (`crossing`) hold fewer: their sides would get no longer. The first `still` values do not vary along the axis.
+    Halves share registers in pairs where states are wider, too; four bytes to a register would be slower there.
     """
     state, sizes, widest = state_bytes(kind, index)[0], _moving(kind, still), max(kind.sizes[still:])
     of_values = max(sizes)

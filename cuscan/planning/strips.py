@@ -78,8 +78,8 @@ MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips o
 # Tiles of a strip, least, if there are strips for all blocks, and rows are not aligned, arrays lie along, or blocks
 # would drift apart; and if flat tiles begin anywhere.
 LONG = 8
-# Where a block could have such strips alone, blocks share them, unless panels of a block's own take at most so many
-# times as long as memory; the same where arrays lie along.
+# Blocks share such strips even if there are enough for each to have its own, unless panels of a block's own take at
+# most so many times as long as memory; the same where arrays lie along.
 SLOW, SLOW_ALONG = 1.25, 1.5
 FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
@@ -110,7 +110,7 @@ class Strips(NamedTuple):
     constants: dict[str, int]
     block: int
     shared_bytes: int
-    rival: float = 0  # times as long as memory that panels of a block's own may take to be faster; 0: none are
+    rival: float = 0  # panels of a block's own are faster if they take at most so many times memory's time; 0: never
 
 
 def strips_of(
@@ -458,8 +458,8 @@ def _block(
 
 
 def _moving(layout: Layout, sizes: tuple[int, ...]) -> list[int]:
-    """Return those of the sizes of values and results that vary along the axis; all, if none does."""
-    return list(itertools.compress(sizes, layout.axis.strides)) or list(sizes)
+    """Return the item sizes of those values and results that vary along the axis, as all results do."""
+    return list(itertools.compress(sizes, layout.axis.strides))
 
 
 def _staged(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[int, ...]:
