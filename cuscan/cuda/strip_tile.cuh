@@ -28,10 +28,9 @@ struct StripLayout {
     static constexpr int kPartRuns = kRuns / kUnits;                          // runs of a unit in one tile
     // Units of a batch, where blocks share strips; one, where they do not, and a tile may be a part of it.
     static constexpr int kBatchUnits = Config::kBatch < kParts ? 1 : Config::kBatch * kUnits / kParts;
-    static constexpr int kSlice = kColumns / Config::kScanWarps;  // columns of a scan warp, with a lane for each unit
-    static_assert(kSlice * Config::kScanWarps == kColumns && kSlice <= target::kWarp &&
-                      (kUnits == 1 || kSlice == kColumns),
-                  "");
+    // Columns of a scan warp, with a lane for each unit; the last warp may have fewer.
+    static constexpr int kSlice = (kColumns + Config::kScanWarps - 1) / Config::kScanWarps;
+    static_assert(kSlice <= target::kWarp && (kUnits == 1 || kSlice == kColumns), "");
     static_assert(kWarpsAbreast * kRuns == kWarpRuns * kWarps && kWarpColumns * kWarpsAbreast == kColumns, "");
     static_assert(kWarpColumns % kAcross == 0, "");
 

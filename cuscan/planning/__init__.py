@@ -70,7 +70,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     if dense and are_short(layout, dense, request.kind.sizes, target.sm_count):
         return plan_panels(request, layout, target)
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
-    if whole and not (strips and strips.aligned == VECTOR_BYTES and not strips.rival):
+    if whole and not (strips and (strips.constants["Flat"] or (strips.aligned == VECTOR_BYTES and not strips.rival))):
         return plan_whole_rows(request, layout, target, whole)
     return _plan_strips_or_panels(request, layout, target, strips, layout)
 

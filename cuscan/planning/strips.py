@@ -69,6 +69,7 @@ HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many 
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 ALONG = Access.ALONG
+FLAT_COLUMNS = 128  # most columns of strips of whole rows
 FLAT_ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which rows without gaps are aligned together, the most first
 ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which parts of rows are aligned, the most first
 SECTOR_BYTES = 32
@@ -119,11 +120,24 @@ def strips_of(
     """Return the strips of a scan of columns, or None."""
     if request.kind.op.indexed and request.carry_in:  # positions from another number on in each column
         return None
-    kind, narrow = request.kind, dense is not None and dense.size <= LANES
+    kind = request.kind
     state, carry = state_bytes(kind)
-    shares, wide = carry <= MOST_CARRY, state > kind.sizes[0] >= WIDE_VALUE
-    flat = _flat(request, layout, dense, room, slots, looks) if dense and narrow and shares else None
-    return flat or _wide(request, layout, room, slots, looks, shares=shares, wide=wide)
+    shares, are_wide = carry <= MOST_CARRY, state > kind.sizes[0] >= WIDE_VALUE
+
+    def flat() -> Strips | None:
+        return _flat(request, layout, dense, room, slots, looks) if dense and shares else None
+
+    def wide() -> Strips | None:
+        return _wide(request, layout, room, slots, looks, shares=shares, wide=are_wide)
+
+    if dense is None or dense.size > FLAT_COLUMNS:
+        return wide()
+    if dense.size <= LANES:
+        return flat() or wide()
+    strips = wide()
+    if strips and strips.aligned == VECTOR_BYTES and not strips.rival:
+        return strips
+    return flat() or strips
 
 
 def turned_layout(request: ScanRequest, layout: Layout) -> Layout | None:
@@ -257,7 +271,8 @@ def _flat(
             return None  # panels are faster
         staged = _staged(request.kind, accesses)
         alike = aligned > 1 or (len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values)))
-        while rows >= COLUMNS.unit:  # fewer, if several arrays do not fit
+        least = COLUMNS.unit // (1 if column.size <= LANES else MOST_PARTS)
+        while rows >= least:  # fewer, if several arrays do not fit
             beside = column, batch, accesses, flags, column.size, rows, aligned, 0
             made = _make(request, layout, room, slots, looks, *beside, own=False, alike=alike, flat=True)
             if made:
@@ -272,7 +287,7 @@ def _few_strips(request: ScanRequest) -> int:
 
 def _flat_rows(column: Dimension, sizes: list[int]) -> int:
     """Return the rows per tile of strips of whole rows: some units."""
-    units, widest = power_of_two(min(LANES // column.size, MOST_UNITS), down=True), max(sizes)
+    units, widest = power_of_two(max(min(LANES // column.size, MOST_UNITS), 1), down=True), max(sizes)
     while units > 1 and units * COLUMNS.unit * column.size * widest > STRIP_TILE_BYTES:
         units //= 2
     return units * COLUMNS.unit
@@ -330,7 +345,7 @@ def _make(
 def _words(constants: dict[str, int], strips: int, batches: int, carry: int) -> int:
     """Return the words of the workspace where blocks share strips: a counter of each strip, and tables of totals."""
     columns, units = constants["Columns"], max(constants["Batch"] * constants["Rows"] // COLUMNS.unit, 1)
-    span = span_of_walk(columns // constants["ScanWarps"], constants["LookBackWarps"], constants["Looks"])
+    span = span_of_walk(-(-columns // constants["ScanWarps"]), constants["LookBackWarps"], constants["Looks"])
     of_total = strips * columns * -(-carry // WORD_BYTES)
     numbers = totals_of_walk(batches, span, units)
     return round_up(strips, LINE_WORDS) + sum([round_up(of_total * number, LINE_WORDS) for number in numbers])
@@ -426,7 +441,7 @@ def _block(
         warps += REDUCE_WARPS - reduce_warps
         reduce_warps = REDUCE_WARPS
     batch_units = max(taken * rows // COLUMNS.unit, 1)
-    of_lane = looks_of_walk(columns // scan_warps, of_walk, looks, carry, warps, batch_units)
+    of_lane = looks_of_walk(-(-columns // scan_warps), of_walk, looks, carry, warps, batch_units)
     constants = {
         "Columns": columns,
         "Halo": halo,

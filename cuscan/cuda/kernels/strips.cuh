@@ -364,7 +364,8 @@ struct Strips {
     CUSCAN_DEVICE void run_look_back(int scan_warp, int walk_number, int look_back_warp) {
         const int index = walk_number * kScanWarps + scan_warp;
         typename StripsShared<Config>::Walk walk(shared.exchange[index], look_back_warp, kLookingBack + index);
-        const int column = scan_warp * kSlice + walk.column();
+        const int own = scan_warp * kSlice + walk.column(), last = Layout::kColumns - 1;
+        const int column = own < last ? own : last;  // lanes without a column walk along the last one, too
         uint64 strip = ~uint64(0);
         for (uint32 k = walk_number * kBatch;; k += kWalks * kBatch) {
             Stage& first = stage(k);
@@ -376,7 +377,7 @@ struct Strips {
             strip = now.strip;
             const auto found = walk.prefix(table(), batches(), chain(now, column), now.unit / kBatch,
                                            [&] { stage(end - 1).summed.wait(phase(end - 1)); });
-            if (found.here) first.prefix[column] = found.carry;
+            if (found.here && own == column) first.prefix[column] = found.carry;
             for (uint32 i = k; i < end; ++i) stage(i).sought.arrive();
         }
     }
