@@ -85,8 +85,8 @@ CASES = (
     Case("halves-in-one-strip-in-place", "int16", 61, 0, in_place=True, pitch=(2 * 63, 0), shift=(2, 2)),
     Case("halves-to-words", "float16", 65, 7, "float32", pitch=(2 * 67, 4 * 67), shift=(2, 4)),
     Case("words", columns=4 * 25 + 1, pitch=(4 * 103, 0), **WORDS),
-    Case("words-reverse", columns=99, shift=(4, 12), call={"reverse": True}, **WORDS),
-    Case("words-with-an-initial-row", columns=99, call={"include_initial": True, "initial": 2.0}, **WORDS),
+    Case("words-reverse", columns=133, shift=(4, 12), call={"reverse": True}, **WORDS),
+    Case("words-with-an-initial-row", columns=133, call={"include_initial": True, "initial": 2.0}, **WORDS),
     Case("words-in-place", columns=97, in_place=True, pitch=(4 * 101, 0), shift=(8, 0), **WORDS),
     Case("words-in-little-memory", columns=99, pitch=(4 * 100, 0), shared_bytes=164 * 1024, **WORDS),
     Case("words-of-pieces", "float32", 84, 4, pitch=(336, 368)),
@@ -129,6 +129,10 @@ HALVES_OF_ODD_ROWS = {"axis": 1, "draw": draws("bfloat16"), "units": None}
         ),
         FeatureCase("odd-steps", LINEAR_RECURRENCE, (2, 4101, 13), 1, draw=steps("bfloat16"), units=None),
         FeatureCase("odd-bytes", "or", (2, 8203, 7), 1, draw=draws("bool"), units=None, call={"dtype": "bool"}),
+        # Columns of two scan warps, the second of which has fewer.
+        FeatureCase(
+            "wide-odd", "add", (2, 2051, 35), call={"include_initial": True, "reverse": True}, **HALVES_OF_ODD_ROWS
+        ),
     ],
     ids=lambda case: case.name,
 )

@@ -15,7 +15,6 @@ from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
 from cuscan.planning.strips import Strips, are_short, dense_columns, plan_strips, strips_of, turned_layout
 from cuscan.planning.thread_rows import plan_thread_rows, thread_rows
 from cuscan.planning.tiles import plan_tiles
-from cuscan.planning.tuning import VECTOR_BYTES
 from cuscan.planning.whole_rows import plan_whole_rows, whole_rows_of
 from cuscan.request import ScanRequest
 from cuscan.request.layout import Layout, layout_of, order_along, runs_along
@@ -70,7 +69,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
     if dense and are_short(layout, dense, request.kind.sizes, target.sm_count):
         return plan_panels(request, layout, target)
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
-    if whole and not (strips and (strips.constants["Flat"] or (strips.aligned == VECTOR_BYTES and not strips.rival))):
+    if whole and not (strips and strips.are_quick):
         return plan_whole_rows(request, layout, target, whole)
     return _plan_strips_or_panels(request, layout, target, strips, layout)
 

@@ -70,6 +70,7 @@ FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 ALONG = Access.ALONG
 FLAT_COLUMNS = 128  # most columns of strips of whole rows
+FLAT_PARTS = 2  # most tiles of their units, if these have more columns than a warp has lanes
 FLAT_ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which rows without gaps are aligned together, the most first
 ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which parts of rows are aligned, the most first
 SECTOR_BYTES = 32
@@ -113,6 +114,12 @@ class Strips(NamedTuple):
     shared_bytes: int
     rival: float = 0  # panels of a block's own are faster if they take at most so many times memory's time; 0: never
 
+    @property
+    def are_quick(self) -> bool:
+        """Whether whole rows are slower."""
+        several_warps = self.constants["Flat"] and self.columns > LANES
+        return self.aligned == VECTOR_BYTES and not (self.rival or several_warps)
+
 
 def strips_of(
     request: ScanRequest, layout: Layout, dense: Dimension | None, room: int, slots: int, looks: int
@@ -135,7 +142,7 @@ def strips_of(
     if dense.size <= LANES:
         return flat() or wide()
     strips = wide()
-    if strips and strips.aligned == VECTOR_BYTES and not strips.rival:
+    if strips and strips.are_quick:
         return strips
     return flat() or strips
 
@@ -271,7 +278,7 @@ def _flat(
             return None  # panels are faster
         staged = _staged(request.kind, accesses)
         alike = aligned > 1 or (len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values)))
-        least = COLUMNS.unit // (1 if column.size <= LANES else MOST_PARTS)
+        least = COLUMNS.unit // (1 if column.size <= LANES else FLAT_PARTS)
         while rows >= least:  # fewer, if several arrays do not fit
             beside = column, batch, accesses, flags, column.size, rows, aligned, 0
             made = _make(request, layout, room, slots, looks, *beside, own=False, alike=alike, flat=True)

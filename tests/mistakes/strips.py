@@ -39,6 +39,7 @@ CALLS = (
         initial=0.5,
         call={"include_initial": True},
     ),
+    Case("strips-flat-wide", "add", (2, 2051, 39), 1, draw=draws("bfloat16"), units=None, call={"include_initial": True}),
     Case("strips-flat-back", "add", (2, 4101, 13), 1, draw=draws("bfloat16"), units=None, call={"reverse": True}),
     Case("strips-still-apart", LINEAR_RECURRENCE, (530, 513), 0, 24, draw=steps(decay="channel"), units=None),
 )
@@ -171,6 +172,14 @@ MISTAKES = (
         TILE,
         "pieces.first + pieces.bytes <= begin + span.end",
         "true",
+    ),
+    Mistake(
+        "columns-of-the-next-strip",
+        Kind.STALE,
+        "strips-flat-wide",
+        KERNEL,
+        "own < last ? own : last",
+        "own",
     ),
     Mistake("the-last-items-of-a-part", Kind.LOST, "strips-flat-odd", TILE, "i < kTaken - (end - head)", "i < head"),
     Mistake(
