@@ -202,7 +202,7 @@ def turned(shape, order, dtype):
         ((1000, 2, 293), 0, "bfloat16", (0, 2, 1)),
         ((400, 5, 2, 2645), 1, "bfloat16", (0, 3, 2, 1)),
         ((264, 5, 2, 662), 1, "uint8", (1, 0, 3, 2)),
-        ((250, 40), 0, "uint8", (1, 0)),
+        ((1000, 40), 0, "uint8", (1, 0)),
     ],
 )
 @pytest.mark.parametrize("flags", [{}, {"segments": "reset"}, {"reverse": True}], ids=str)
@@ -287,7 +287,7 @@ def test_a_chunk_that_does_not_fit_in_shared_memory_gets_smaller_before_its_tile
 
 def test_narrow_fields_share_no_registers_with_segments():
     bytes_of_two = cuscan.Operator("both", "return {earlier.p, later.q};", (0, 0), state={"p": "uint8", "q": "uint8"})
-    values, resets = of_shape((3000, 131), "uint8", "uint8"), {"segments": ("reset", view((3000, 131), "bool"))}
+    values, resets = of_shape((2000, 101), "uint8", "uint8"), {"segments": ("reset", view((2000, 101), "bool"))}
     slots = [constants(planned(values, axis=0, op=bytes_of_two, **given), "Slots") for given in ({}, resets)]
     assert slots == [(4,), (1,)]
 

@@ -78,7 +78,7 @@ OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
 OVERLAPPING_ITEMS = 1.45  # the same where results would otherwise leave in pieces and what lies between them
 MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips of wide items overlap
 # Tiles of a strip, least, if there are strips for all blocks, and rows are not aligned, arrays lie along, or blocks
-# would drift apart; and if flat tiles begin anywhere.
+# would drift apart; and if flat tiles begin anywhere, or have columns for several scan warps.
 LONG = 8
 # Blocks share such strips even if there are enough for each to have its own, unless panels of a block's own take at
 # most so many times as long as memory; the same where arrays lie along.
@@ -274,7 +274,8 @@ def _flat(
         if not accesses:
             continue
         along, short = ALONG in accesses, layout.axis.size < LONG * rows
-        if (aligned == 1 and (along or short)) or (along and short and product(batch) > slots):
+        several_warps, many = column.size > LANES, product(batch) > slots
+        if (aligned == 1 and along) or (short and (aligned == 1 or several_warps or (along and many))):
             return None  # panels are faster
         staged = _staged(request.kind, accesses)
         alike = aligned > 1 or (len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values)))

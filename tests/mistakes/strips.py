@@ -39,7 +39,9 @@ CALLS = (
         initial=0.5,
         call={"include_initial": True},
     ),
-    Case("strips-flat-wide", "add", (2, 2051, 39), 1, draw=draws("bfloat16"), units=None, call={"include_initial": True}),
+    Case(
+        "strips-flat-wide", "add", (2, 2051, 39), 1, draw=draws("bfloat16"), units=None, call={"include_initial": True}
+    ),
     Case("strips-flat-back", "add", (2, 4101, 13), 1, draw=draws("bfloat16"), units=None, call={"reverse": True}),
     Case("strips-still-apart", LINEAR_RECURRENCE, (530, 513), 0, 24, draw=steps(decay="channel"), units=None),
 )
