@@ -302,6 +302,15 @@ def test_columns_come_before_steps_where_totals_of_shared_panels_do_not_fit():
     assert tile["rows"] == 2 and 100 < tile["columns"] < 500
 
 
+def test_blocks_share_narrow_rows_that_lie_side_by_side():
+    """A panel of a block's own would have seven halves of each step."""
+    side_by_side = view((118_133, 84, 7), "bfloat16", strides=(84 * 8, 8, 1))
+    made = planned(side_by_side, axis=0, dtype="bfloat16", out=side_by_side)
+    assert made.config.grid and beside(made)[0]["outers"] > 10
+    apart = view((84, 118_133, 7), "bfloat16", strides=(118_133 * 8, 8, 1))
+    assert not planned(apart, axis=1, dtype="bfloat16", out=apart).config.grid
+
+
 def test_narrow_rows_of_a_batch_share_a_tile():
     made = planned(view((29181, 17, 5)), axis=1)
     tile, _, (value, result, *_) = beside(made)

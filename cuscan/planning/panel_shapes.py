@@ -283,7 +283,7 @@ def shared_shape(request: ScanRequest, layout: Layout, target: Target, scan: Pan
                 return whole
     rows, outers = _rows(scan, columns), 1
     lines, tiles = -(-size // columns) * product(batch), TILES * target.sm_count * share.per_sm
-    if columns == size and _batch_is_closer(batch[0], layout.axis):
+    if columns == size and batch_is_closer(batch[0], layout.axis):
         outers = even_part(batch[0].size, min(max(SHARED_BYTES // (columns * share.widest), 1), batch[0].size))
         rows = _rows(scan, columns * outers)
     while rows > share.of_unit and -(-lines // outers) * -(-length // (rows * share.height)) < tiles:
@@ -318,7 +318,7 @@ def _whole_rows_shape(
     return shape if fits else None
 
 
-def _batch_is_closer(batch: Dimension, axis: Dimension) -> bool:
+def batch_is_closer(batch: Dimension, axis: Dimension) -> bool:
     """Return whether neighbours in the batch lie closer than neighbouring steps, in each array."""
     return batch.size > 1 and all(
         [abs(row) < abs(step) for row, step in zip(batch.strides, axis.strides, strict=True) if step]

@@ -14,6 +14,7 @@ from cuscan.planning.gaps import Gaps, with_gaps
 from cuscan.planning.hardware import BULK_ARCH
 from cuscan.planning.on_words import are_words, on_words
 from cuscan.planning.panel_shapes import (
+    batch_is_closer,
     chunk_of,
     faster_shape,
     filled_shape,
@@ -77,7 +78,8 @@ MOST_ROWS = 10  # thread rows, at most, of a tile that holds a whole axis with o
 WASTE = 1.25
 TOGETHER = 5  # thread rows that a warp reads at once, from which on gaps between them pay
 IDLE = 0.6  # fraction of blocks that must have a panel of their own; below it, blocks share panels
-NARROW_BYTES = 160  # bytes of a narrow row; if columns fill several panels with such rows, blocks share wider panels
+# Bytes of a narrow row. If such rows of several panels lie side by side in memory, blocks share wider panels.
+NARROW_BYTES = 160
 
 
 class Panels(NamedTuple):
@@ -240,8 +242,8 @@ def _panels_of(
         panels = whole_axis(*in_runs())
         if panels:
             return panels
-    row = shape.columns * scan.share.widest
-    narrow = row < NARROW_BYTES and shape.columns < column.size and not (sides or steps)
+    narrow = shape.width * scan.share.widest < NARROW_BYTES and not (sides or steps)
+    narrow = narrow and (shape.columns < column.size or batch_is_closer(batch[0], layout.axis))
     few = panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm or is_sparse(scan, shape, target)
     if length > shape.height and (few or narrow):
         if slowest is not None:
