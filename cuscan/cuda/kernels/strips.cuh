@@ -24,6 +24,12 @@
 
 namespace cuscan {
 
+// A turn, and where its strip lies: the row of the batch, and the strip's number in this row. The producer locates
+// strips, as divisions take hundreds of cycles.
+struct StripTurn : Turn {
+    uint32 row, number;
+};
+
 template <class Config>
 struct StripsShared {
     using Tile = StripTile<Config>;
@@ -38,7 +44,7 @@ struct StripsShared {
         alignas(kGrid ? target::kLine : 16) typename Tile::Values values;
         typename Tile::Exchange exchange;  // totals of runs, then what precedes them in their units
         typename Tile::OfUnits units;      // totals, then what precedes them
-        Turn turn;
+        StripTurn turn;
         Carry prefix[kGrid ? Config::kColumns : 1];  // what precedes the batch that begins here
         target::Barrier known, arrived, folded, summed, sought, prefixed, free;
     };
@@ -98,12 +104,14 @@ struct Strips {
     CUSCAN_DEVICE uint32 tiles() const {  // tiles of a strip
         return uint32((geometry.axis.size + Layout::kRows - 1) / Layout::kRows);
     }
-    CUSCAN_DEVICE int64 first_column(const Turn& turn) const {
-        return int64(uint32(turn.strip) % side_by_side()) * Layout::kOwn;
+    CUSCAN_DEVICE StripTurn located(const Turn& turn) const {
+        const uint32 strip = uint32(turn.strip), side_by_side = this->side_by_side();
+        return {turn, strip / side_by_side, strip % side_by_side};
     }
-    CUSCAN_DEVICE Tile tile(const Turn& turn) const {
+    static CUSCAN_DEVICE int64 first_column(const StripTurn& turn) { return int64(turn.number) * Layout::kOwn; }
+    CUSCAN_DEVICE Tile tile(const StripTurn& turn) const {
         const int64 position = int64(turn.unit) * Layout::kRows, column = first_column(turn);
-        Row<Config> first = origin.at(geometry, uint32(turn.strip) / side_by_side());
+        Row<Config> first = origin.at(geometry, turn.row);
         first.advance(geometry.column, column);
         first.advance(geometry.axis, position);
         return {{},
@@ -152,21 +160,23 @@ struct Strips {
         const int thread = producer * target::kWarp + lane();
         const Schedule own{strips(), tiles()};
         SharedStrips tickets(workspace, strips(), batches(), geometry.workspace_words, abreast());
-        Turn batch{};
+        StripTurn batch{};
         if (Config::kGrid && thread == 0) tickets.open();
         target::wait_for_previous_kernel();  // for all warps, which meet the producers at the barrier
         if (Config::kGrid && thread == 0) {
-            batch = tickets.first();
+            batch = located(tickets.first());
             shared.epoch = tickets.epoch();
         }
         target::barrier_sync<1>(kThreads);
         for (uint32 k = 0, part = 0;; ++k, ++part) {
             Stage& stage = free_stage(k);
-            Turn now;
+            StripTurn now;
             if constexpr (Config::kGrid) {
                 if (thread == 0) {
-                    if (part == kBatch) batch = tickets.next(), part = 0;
-                    stage.turn = {batch.exists, batch.strip, batch.unit * kBatch + part};
+                    if (part == kBatch) batch = located(tickets.next()), part = 0;
+                    now = batch;
+                    now.unit = batch.unit * kBatch + part;
+                    stage.turn = now;
                     // A block that stages tiles far ahead of its work would delay all other blocks.
                     if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
                     stage.known.arrive();
@@ -174,7 +184,7 @@ struct Strips {
                 target::barrier_sync<kLoading>(kProducers * target::kWarp);
                 now = stage.turn;
             } else {
-                now = own.turn(k);
+                now = located(own.turn(k));
                 if (thread == 0) stage.turn = now;
             }
             if (now.exists)
@@ -210,7 +220,7 @@ struct Strips {
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.arrived.wait(phase(k));
-            const Turn now = stage.turn;
+            const StripTurn now = stage.turn;
             CUSCAN_NO_UNROLL
             for (int w = warp; w < kWarps && now.exists; w += kReduceWarps)
                 tile(now).fold(stage.values, stage.exchange, w);
@@ -228,9 +238,9 @@ struct Strips {
         const int unit = lane() / kSlice, column = scan_warp * kSlice + lane() % kSlice;
         return {unit, column, unit < kUnits && column < Layout::kColumns};
     }
-    CUSCAN_DEVICE Carry start(const Turn& turn, int column) const {
+    CUSCAN_DEVICE Carry start(const StripTurn& turn, int column) const {
         const int64 of_row = first_column(turn) + column;
-        Row<Config> at = origin.at(geometry, uint32(turn.strip) / side_by_side());
+        Row<Config> at = origin.at(geometry, turn.row);
         at.advance(geometry.column, of_row < geometry.column.size ? of_row : 0);
         return Element::start(geometry, at, initial);
     }
@@ -246,7 +256,7 @@ struct Strips {
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.folded.wait(phase(k));
-            const Turn now = stage.turn;
+            const StripTurn now = stage.turn;
             if (!now.exists) return stage.prefixed.arrive();
             const uint32 unit = now.unit / kParts, part = now.unit % kParts;
             if (now.unit == 0) {
@@ -345,7 +355,7 @@ struct Strips {
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.folded.wait(phase(k));
-            const Turn now = stage.turn;
+            const StripTurn now = stage.turn;
             if (!now.exists) return;
             const uint32 part = now.unit % kParts;
             const State before = parts.before(part, false, State{});
@@ -370,7 +380,7 @@ struct Strips {
         for (uint32 k = walk_number * kBatch;; k += kWalks * kBatch) {
             Stage& first = stage(k);
             first.known.wait(phase(k));
-            const Turn now = first.turn;
+            const StripTurn now = first.turn;
             if (!now.exists) return;
             const uint32 end = k + kBatch;  // in a strip's last batch some tiles may be empty
             if (now.strip != strip) walk.begin(start(now, column));
@@ -389,7 +399,7 @@ struct Strips {
         for (uint32 k = 0;; ++k) {
             Stage& stage = this->stage(k);
             stage.known.wait(phase(k));
-            const Turn now = stage.turn;
+            const StripTurn now = stage.turn;
             if (!now.exists) return stage.prefixed.arrive();
             stage.summed.wait(phase(k));
             State& unit = of_lane(stage, scan_warp);
@@ -412,7 +422,7 @@ struct Strips {
             Stage& stage = this->stage(k);
             if (!Config::kHolds) stage.prefixed.wait(phase(k));
             stage.arrived.wait(phase(k));
-            const Turn now = stage.turn;
+            const StripTurn now = stage.turn;
             if (!now.exists) return;
             const Tile tile = this->tile(now);
             auto& results = this->results(stage);
