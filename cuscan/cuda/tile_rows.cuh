@@ -30,7 +30,7 @@ struct TileRows {
     // Bytes from row to row: congruent to those in global memory, and enough for the pieces of a row.
     static constexpr int kLeast = kRowBytes + (kTight ? kGap : kPiece - kUnit);
     static constexpr int kMost = kTight ? kLeast : kLeast + kPiece - kUnit;
-    static constexpr int kBytes = (kRows * kMost + kPiece - 1) / kPiece * kPiece;  // as in planning/strips.py
+    static constexpr int kBytes = (kRows * kMost + kPiece - 1) / kPiece * kPiece;  // as in planning/strip_tile.py
 
     char* first;  // in global memory: row 0, column 0
     int64 along;  // bytes from row to row there
@@ -153,7 +153,7 @@ private:
     template <int kBreadth>
     CUSCAN_DEVICE void store_units(const char* from, int pitch, char* to, int rows, int left, int lane) const {
         constexpr int kOfRow = kBreadth * kSize / kUnit, kStep = target::kWarp / kOfRow;
-        static_assert(kStep > 0 && kBreadth * kSize % kUnit == 0, "planning/strips.py makes rows of 1 to 32 units");
+        static_assert(kStep > 0 && kBreadth * kSize % kUnit == 0, "planning/strip_tile.py makes rows of 1 to 32 units");
         using Unit = Vector<T, kUnit / kSize>;
         const int row = lane / kOfRow, at = lane % kOfRow * kUnit;
         if (row >= kStep || at >= left * kSize) return;

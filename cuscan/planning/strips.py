@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cuscan.kept import MOST
 from cuscan.order import COLUMNS, LANES
 from cuscan.planning.accesses import STILL, accesses_of, goes_back
 from cuscan.planning.assemble import (
@@ -22,53 +20,48 @@ from cuscan.planning.assemble import (
     state_bytes,
 )
 from cuscan.planning.config import Access, ScanPlan, Target
-from cuscan.planning.hardware import SCHEDULERS, WORD_BYTES
+from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
+from cuscan.planning.strip_tile import (
+    WARPS,
+    Batches,
+    Lying,
+    StripTile,
+    block_of_strips,
+    in_units,
+    words_of_strips,
+)
 from cuscan.planning.tuning import (
     LINE_BYTES,
-    LINE_WORDS,
     STRIP_BYTES,
     STRIP_BYTES_OF_TWO,
-    STRIP_STAGES,
     STRIP_TILE_BYTES,
     VECTOR_BYTES,
-    WALK_STAGES,
     idles,
 )
-from cuscan.planning.walks import FEW_COLUMNS, look_back_warps_of, looks_of_walk, span_of_walk, totals_of_walk, walks_of
+from cuscan.planning.walks import FEW_COLUMNS
 from cuscan.request import ScanRequest
 from cuscan.request.kind import CallKind
 from cuscan.request.layout import Dimension, Layout
 from cuscan.specs import new_tuple
 
-MOST_WARPS = 24  # most warps of a block if several look-back warps serve a column; more lack registers
 MOST_PARTS = 4  # most tiles of a unit where blocks share strips
 MOST_UNITS = 16  # most units of a tile
-WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
 WALKS = 4  # most walks of a block, which take turns: a walk takes longer than a small tile
-PRODUCERS = 4  # producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory
-REDUCE_WARPS = 4  # reduce warps where blocks share strips
-# The same where several warps load and carries are wide, so that each warp has enough registers. The scheduler with the
-# most warps decides how many registers a warp gets: where REDUCE_WARPS give it no more warps, a block has REDUCE_WARPS.
-FEW_REDUCE_WARPS = 2
-NARROW_CARRY = 8  # most bytes of other carries
-FEW_LOOKS = 4  # most looks of architectures whose warps lack registers in any case
-SECTION_LEVELS = 10  # values for the blocks of a section and for what precedes it (column_chain.cuh)
 BATCH = 2  # tiles, or units of several tiles, per ticket if there are enough for all blocks
 BATCH_OF_PARTS = 12  # units per block that are enough where a unit has several tiles
 # Blocks with strips of their own drift apart. Neighbouring strips share the lines between them, unless rows begin on
 # lines. In arrays of more bytes than these (values and results, twice the cache) such a line then moves twice. Panels,
 # which are wider, have fewer such lines.
 CACHED_BYTES = 112 << 20
-LEAST_STAGES = 3  # tiles in a block's shared memory, least, where blocks share strips
 BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one waits for its prefix, the next one loads
 # Most tiles that a block loads ahead where blocks share strips: so many (one if many blocks share many columns), or, if
 # that is more, as many as hold these bytes of values. There is always a stage more.
 AHEAD, AHEAD_BYTES = 2, 48 << 10
-HELD_PIECES = 2  # most pieces that a thread holds while it waits; none if many columns are stored in bulk
 FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 ALONG = Access.ALONG
+NONE_LIE = Lying((), VECTOR_BYTES, False)
 FLAT_COLUMNS = 128  # most columns of strips of whole rows
 FLAT_PARTS = 2  # most tiles of their units, if these have more columns than a warp has lanes
 FLAT_ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which rows without gaps are aligned together, the most first
@@ -91,21 +84,15 @@ FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with 
 NARROW_ITEM, WASTE = 4, 1.25
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
-_STAGE_REST = 160  # most bytes of a stage beside its arrays
-_REST = 160  # most bytes of a block beside its arrays and their alignment
 
 
 class Strips(NamedTuple):
-    """How blocks take strips. `own`: a block has strips of its own; otherwise blocks share them."""
+    """How blocks take strips, alone or together."""
 
     column: Dimension
     batch: tuple[Dimension, ...]
     accesses: tuple[Access, ...]
-    aligned: int  # bytes to which rows are aligned
-    own: bool
-    columns: int  # per tile, with those of the halo
-    halo: int  # columns that neighbouring tiles share (tile_rows.cuh)
-    rows: int  # per tile
+    tile: StripTile
     number: int  # of strips
     batches: int  # per strip; one if a block has it alone
     words: int  # of the workspace
@@ -117,8 +104,8 @@ class Strips(NamedTuple):
     @property
     def are_quick(self) -> bool:
         """Whether whole rows are slower."""
-        several_warps = self.constants["Flat"] and self.columns > LANES
-        return self.aligned == VECTOR_BYTES and not (self.rival or several_warps)
+        several_warps = self.tile.flat and self.tile.columns > LANES
+        return self.tile.aligned == VECTOR_BYTES and not (self.rival or several_warps)
 
 
 def strips_of(
@@ -243,8 +230,8 @@ def _wide(
             continue
         least = rows if own else COLUMNS.unit // MOST_PARTS
         while rows >= least:
-            beside = column, batch, accesses, flags, columns, rows, aligned, halo
-            made = _make(request, layout, room, slots, looks, *beside, own=own, alike=alike)
+            tile = new_tuple(StripTile, (columns, halo, rows, aligned, own, alike, False))
+            made = _make(request, layout, room, slots, looks, column, batch, accesses, flags, tile)
             if made:
                 return made._replace(rival=rival)
             rows //= 2
@@ -281,8 +268,8 @@ def _flat(
         alike = aligned > 1 or (len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values)))
         least = COLUMNS.unit // (1 if column.size <= LANES else FLAT_PARTS)
         while rows >= least:  # fewer, if several arrays do not fit
-            beside = column, batch, accesses, flags, column.size, rows, aligned, 0
-            made = _make(request, layout, room, slots, looks, *beside, own=False, alike=alike, flat=True)
+            tile = new_tuple(StripTile, (column.size, 0, rows, aligned, False, alike, True))
+            made = _make(request, layout, room, slots, looks, column, batch, accesses, flags, tile)
             if made:
                 return made
             rows //= 2
@@ -311,15 +298,10 @@ def _make(
     batch: tuple[Dimension, ...],
     accesses: tuple[Access, ...],
     flags: tuple[Flags, Flags],
-    columns: int,
-    rows: int,
-    aligned: int,
-    halo: int,
-    *,
-    own: bool,
-    alike: bool,
-    flat: bool = False,
+    tile: StripTile,
 ) -> Strips | None:
+    """Return strips of such tiles, or None if they do not fit in shared memory."""
+    columns, halo, rows, aligned, own, _, flat = tile
     strips, tiles = product(batch) * -(-column.size // (columns - halo)), -(-layout.axis.size // rows)
     parts = max(COLUMNS.unit // rows, 1)
     least = BATCH if parts == 1 else BATCH_OF_PARTS
@@ -327,15 +309,16 @@ def _make(
     across = ALONG not in accesses[len(request.values) : len(request.kind.sizes)]
     in_bulk = flat and aligned != WORD_BYTES and across and strips * tiles >= BULK_TILES * slots
     back = flat and goes_back(layout, len(request.kind.sizes))
-    staged, lying = _staged(request.kind, accesses), _lying(request.kind, accesses)
+    staged, lying = _staged(request.kind, accesses), _lying(request.kind, layout, column, batch, accesses)
     ahead = 1 if columns > LANES // 2 and strips * LANES <= slots else AHEAD
     ahead = max(ahead, AHEAD_BYTES // (rows * columns * max(sum([request.kind.sizes[i] for i in staged]), 1)))
-    along_back = min(map(operator.mul, layout.axis.strides, [access is ALONG for access in accesses])) < 0
-    how = ahead, own, alike, flat, in_bulk, back, lying, _aligned_along(layout, column, batch, accesses), along_back
 
     def block_of(taken: int) -> tuple[dict[str, int], int, int] | None:
         most = WALKS if strips * tiles >= WALKS * taken * slots else 1  # walks, if each has a batch of every block
-        return _block(request.kind, staged, flags, room, looks, columns, rows, aligned, halo, taken, most, *how)
+        batches = new_tuple(Batches, (taken, most, ahead))
+        return block_of_strips(
+            request.kind, staged, flags, lying, tile, batches, room, looks, in_bulk=in_bulk, back=back
+        )
 
     made = block_of(taken)
     if taken > parts and (made is None or made[0]["Stages"] < BATCHES_IN_STAGES * taken):
@@ -346,138 +329,9 @@ def _make(
     batches = 1 if own else -(-tiles // taken)
     of_all = with_flags(accesses, len(request.kind.sizes), flags)
     constants, *block = made
-    words = 0 if own else _words(constants, strips, batches, state_bytes(request.kind, index_dtype(request))[1])
-    return Strips(column, batch, of_all, aligned, own, columns, halo, rows, strips, batches, words, constants, *block)
-
-
-def _words(constants: dict[str, int], strips: int, batches: int, carry: int) -> int:
-    """Return the words of the workspace where blocks share strips: a counter of each strip, and tables of totals."""
-    columns, units = constants["Columns"], max(constants["Batch"] * constants["Rows"] // COLUMNS.unit, 1)
-    span = span_of_walk(-(-columns // constants["ScanWarps"]), constants["LookBackWarps"], constants["Looks"])
-    of_total = strips * columns * -(-carry // WORD_BYTES)
-    numbers = totals_of_walk(batches, span, units)
-    return round_up(strips, LINE_WORDS) + sum([round_up(of_total * number, LINE_WORDS) for number in numbers])
-
-
-@functools.lru_cache(MOST)
-def _block(
-    kind: CallKind,
-    staged: tuple[int, ...],
-    flags: tuple[Flags, Flags],
-    room: int,
-    looks: int,
-    columns: int,
-    rows: int,
-    aligned: int,
-    halo: int,
-    taken: int,
-    most_walks: int,
-    ahead: int,
-    own: bool,
-    alike: bool,
-    flat: bool,
-    in_bulk: bool,
-    back: bool,
-    lying: tuple[bool, ...],
-    aligned_along: int,
-    along_back: bool,
-) -> tuple[dict[str, int], int, int] | None:
-    """Return the constants of a block, its threads and its bytes of shared memory, or None if that is too little.
-
-    `staged`: numbers of the values that vary along the axis. `alike`: whether rows of the first of them and of the
-    result lie equally far beyond 16 bytes in the tile. `lying`: for each of these values and for each result, whether
-    it lies along the axis; empty if none does. `aligned_along`: bytes to which columns of those are aligned.
-    `along_back`: whether these run against the scan.
-    """
-    of_values, of_results = lying[: len(staged)], lying[len(staged) :]
-    values, results = kind.sizes[: len(kind.values)], kind.sizes[len(kind.values) :]
-    sizes = (*[values[i] for i in staged], *results)
-    state, carry = state_bytes(kind)
-    same = len(staged) > 0 and len(results) == 1 and kind.values[staged[0]] == kind.results[0]
-    anywhere, apart = flat and aligned == 1, not flat and aligned < VECTOR_BYTES
-    in_place = same and not lying and (alike or not (halo or anywhere or not _in_units(columns, results, aligned)))
-    elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
-    together = flat and (anywhere or aligned == VECTOR_BYTES) and not any(of_values)
-    unit = aligned if apart else VECTOR_BYTES
-    depth, across = (1, 1) if anywhere else _piece(columns, sizes, state, own, apart=apart)
-    abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
-    if any(of_results) and not flat:  # a warp stores whole columns
-        if not all(of_results):
-            return None
-        abreast = WARPS
-    elif ((apart or halo) and abreast > 1) or (not (flat or apart) and columns // abreast * min(results) % aligned):
-        return None
-    if columns % (abreast * across):
-        return None
-    totals = (rows // COLUMNS.items // depth + units - 1) * columns
-    scan_warps = -(-columns // LANES)
-    many = together or (carry <= NARROW_CARRY and looks > FEW_LOOKS)
-    reduce_warps = WARPS if own else REDUCE_WARPS if many else FEW_REDUCE_WARPS
-    # Two producer warps suffice for pieces of 16 bytes, and leave registers for the other warps of 64 columns.
-    producers = 1 if together else PRODUCERS // 2 if apart and flags == NO_FLAGS and scan_warps > 1 else PRODUCERS
-    totals += scan_warps * LANES
-    look_back_warps = (
-        1
-        if own
-        else look_back_warps_of(
-            columns, (MOST_WARPS - (1 if together else PRODUCERS) - reduce_warps - WARPS) // scan_warps - 2, carry
-        )
-    )
-    exchange, prefix = (0, 0) if own else (2 * look_back_warps * columns * carry, columns * carry)
-    chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
-    boundary = VECTOR_BYTES if own else LINE_BYTES
-    behind = columns * carry + boundary if kind.returns_carry else 0
-    beside = sum([array.bytes_of(rows, columns, flat=flat) for array in flags])
-    arrays = _bytes_of(tuple([values[i] for i in staged]), rows, columns, unit, of_values, aligned_along)
-    arrays += anywhere * VECTOR_BYTES * len(staged)
-    stage = round_up(arrays + beside + totals * state + prefix + behind + _STAGE_REST, boundary)
-    separate = 0
-    if not in_place:
-        separate = _bytes_of(results, rows, columns, unit, of_results, aligned_along, WARPS // abreast)
-        separate += anywhere * VECTOR_BYTES * WARPS * len(results)
-    rest = _REST + 2 * boundary + exchange + chain + separate
-    stages = (room - rest) // stage
-    if stages < (2 if own else max(taken, LEAST_STAGES)):
-        return None
-    walks = walks_of(min(stages, WALK_STAGES), taken, min(most_walks, look_back_warps))
-    of_walk = look_back_warps // walks
-    stages = min(stages, WALK_STAGES if walks > 1 else STRIP_STAGES)
-    pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
-    has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
-    warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
-    if reduce_warps == FEW_REDUCE_WARPS and -warps % SCHEDULERS >= REDUCE_WARPS - reduce_warps:
-        warps += REDUCE_WARPS - reduce_warps
-        reduce_warps = REDUCE_WARPS
-    batch_units = max(taken * rows // COLUMNS.unit, 1)
-    of_lane = looks_of_walk(-(-columns // scan_warps), of_walk, looks, carry, warps, batch_units)
-    constants = {
-        "Columns": columns,
-        "Halo": halo,
-        "Rows": rows,
-        "Aligned": aligned,
-        "AlignedAlong": aligned_along,
-        "Steps": COLUMNS.items,
-        "Depth": depth,
-        "Across": across,
-        "WarpsAbreast": abreast,
-        "Warps": WARPS,
-        "ReduceWarps": reduce_warps,
-        "Producers": producers,
-        "ScanWarps": scan_warps,
-        "Walks": walks,
-        "LookBackWarps": of_walk,
-        "Looks": of_lane,
-        "Batch": taken,
-        "Stages": stages,
-        "Ahead": min(ahead, stages - 1),
-        "InPlace": int(in_place),
-        "BulkStores": int(in_bulk),
-        "Holds": int(not own and has_registers and (columns <= FEW_COLUMNS or not in_bulk)),
-        "Flat": int(flat),
-        "Back": int(back),
-        "AlongBack": int(along_back),
-    }
-    return constants, warps * LANES, stages * stage + rest
+    carry = state_bytes(request.kind, index_dtype(request))[1]
+    words = 0 if own else words_of_strips(constants, strips, batches, carry)
+    return Strips(column, batch, of_all, tile, strips, batches, words, constants, *block)
 
 
 def _moving(layout: Layout, sizes: tuple[int, ...]) -> list[int]:
@@ -530,52 +384,19 @@ def _alike(columns: int, most: int, narrowest: int, widest: int, multiple: int) 
     return -(-columns // -(-columns // most) // step) * step
 
 
-def _lying(kind: CallKind, accesses: tuple[Access, ...]) -> tuple[bool, ...]:
-    """Return whether each value that varies along the axis, and each result, lies along it; () if none does."""
+def _lying(
+    kind: CallKind, layout: Layout, column: Dimension, batch: tuple[Dimension, ...], accesses: tuple[Access, ...]
+) -> Lying:
+    """Return which arrays lie along the axis."""
     if ALONG not in accesses:
-        return ()
-    values, arrays = accesses[: len(kind.values)], accesses[: len(kind.sizes)]
-    return tuple([access is ALONG for access in values if access not in STILL]) + tuple(
-        [access is ALONG for access in arrays[len(values) :]]
-    )
-
-
-def _aligned_along(
-    layout: Layout, column: Dimension, batch: tuple[Dimension, ...], accesses: tuple[Access, ...]
-) -> int:
-    """Return the bytes to which all columns that lie along the axis are aligned: 16, or those of an item (1)."""
-    if ALONG not in accesses:
-        return VECTOR_BYTES
+        return NONE_LIE
+    values, arrays = len(kind.values), accesses[: len(kind.sizes)]
+    staged = [access is ALONG for access in arrays[:values] if access not in STILL]
     found = accesses_of(layout, layout.axis, [column, *batch], 1, VECTOR_BYTES)
-    are_aligned = all([of is not Access.STRIDED for of, access in zip(found, accesses, strict=True) if access is ALONG])
-    return VECTOR_BYTES if are_aligned else 1
-
-
-def _bytes_of(
-    sizes: tuple[int, ...],
-    rows: int,
-    columns: int,
-    unit: int,
-    lying: tuple[bool, ...],
-    aligned_along: int,
-    parts: int = 1,
-) -> int:
-    """Return the bytes of a tile of arrays with items of these sizes (kBytes of tile_rows.cuh).
-
-    Those that are `lying` along the axis have `parts` tiles, for some rows each.
-    """
-    nbytes = 0
-    for size, lies in zip(sizes, lying or (False,) * len(sizes), strict=True):
-        begin = max(aligned_along if lies else unit, size)  # lines begin at multiples of so many bytes
-        gap = VECTOR_BYTES if lies and begin >= VECTOR_BYTES else 2 * max(VECTOR_BYTES - begin, 0)
-        lines, items = (columns, rows // parts) if lies else (rows, columns)
-        nbytes += (parts if lies else 1) * round_up(lines * (items * size + gap), VECTOR_BYTES)
-    return nbytes
-
-
-def _in_units(columns: int, results: tuple[int, ...], aligned: int) -> bool:
-    """Return whether a warp has a lane for each aligned unit of a row of results, as tile_rows.cuh requires."""
-    return max([columns * size // max(aligned, size) for size in results]) <= LANES
+    aligned = all([of is not Access.STRIDED for of, access in zip(found, accesses, strict=True) if access is ALONG])
+    back = min(map(operator.mul, layout.axis.strides, [access is ALONG for access in accesses])) < 0
+    lie = (*staged, *[access is ALONG for access in arrays[values:]])
+    return new_tuple(Lying, (lie, VECTOR_BYTES if aligned else 1, back))
 
 
 def _by_sectors(layout: Layout, batch: tuple[Dimension, ...], kind: CallKind) -> bool:
@@ -596,7 +417,7 @@ def _halo(kind: CallKind, number: int, columns: int, aligned: int) -> int:
     halo += (columns - halo) % max(aligned // min(kind.sizes), 1)
     if halo >= columns:
         return 0
-    most = OVERLAPPING if _in_units(columns, results, aligned) else OVERLAPPING_ITEMS
+    most = OVERLAPPING if in_units(columns, results, aligned) else OVERLAPPING_ITEMS
     return halo if -(-number // (columns - halo)) <= most * -(-number // columns) else 0
 
 
@@ -607,16 +428,6 @@ def _begin_alike(layout: Layout, column: Dimension, batch: tuple[Dimension, ...]
     steps = [one.address + layout.offsets[value] - other.address - layout.offsets[result]]
     steps += [of.strides[value] - of.strides[result] for of in (layout.axis, column, *batch)]
     return not any([step % VECTOR_BYTES for step in steps])
-
-
-def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool, *, apart: bool) -> tuple[int, int]:
-    """Return chunks and columns per piece. Long runs leave little to walk if no two lanes meet in a bank."""
-    across = max(WORD_BYTES // max(sizes), 1)
-    if not own and columns % across == 0 and columns // across % LANES == 0:
-        return (4 if len(sizes) == 2 and state <= WORD_BYTES else 2), across
-    if apart:
-        return 1, across
-    return 1, max(min(columns & -columns, VECTOR_BYTES // max(*sizes, state // 2)), 1)
 
 
 def _flat_accesses(
@@ -659,7 +470,7 @@ def dense_columns(layout: Layout, sizes: tuple[int, ...], *, along: bool = False
 
 def plan_strips(request: ScanRequest, layout: Layout, target: Target, strips: Strips) -> ScanPlan:
     """Return the plan for strips."""
-    if not strips.own:
+    if not strips.tile.own:
         check_tickets(strips.number * strips.batches)
     return assemble(
         request,
@@ -675,6 +486,6 @@ def plan_strips(request: ScanRequest, layout: Layout, target: Target, strips: St
         grid=min(strips.number * strips.batches, target.sm_count),
         shared_bytes=strips.shared_bytes,
         units=-(-layout.axis.size // COLUMNS.unit),
-        tickets=not strips.own,
+        tickets=not strips.tile.own,
         words=strips.words,
     )

@@ -37,7 +37,7 @@ from cuscan.interop.numpy import LIBRARY, numpy_dtype
 from cuscan.kept import Table
 from cuscan.operators import Monoid
 from cuscan.order import CONTIGUOUS, Order
-from cuscan.planning import make_plan, strips, walks
+from cuscan.planning import make_plan, strip_tile, strips, walks
 from cuscan.planning.config import HEADER_BYTES, AnyConfig, Config, Preparation, ScanPlan, Target
 from cuscan.planning.preparations import preparations
 from cuscan.planning.staged_flags import NO_FLAGS
@@ -668,22 +668,22 @@ def small_spans(most_warps: int = 4) -> Iterator[None]:
         mock.patch.multiple(walks, LOOK_BACK_WARPS=most_warps, SPAN_LOOKS=2),
         mock.patch("cuscan.planning.LOOKS", 2),
     ):
-        strips._block.cache_clear()
+        strip_tile.block_of_strips.cache_clear()
         try:
             yield
         finally:
-            strips._block.cache_clear()
+            strip_tile.block_of_strips.cache_clear()
 
 
 @contextlib.contextmanager
 def most_walks(number: int) -> Iterator[None]:
     """At most so many walks take turns in a block of strips."""
     with mock.patch.object(strips, "WALKS", number):
-        strips._block.cache_clear()
+        strip_tile.block_of_strips.cache_clear()
         try:
             yield
         finally:
-            strips._block.cache_clear()
+            strip_tile.block_of_strips.cache_clear()
 
 
 @contextlib.contextmanager
@@ -693,8 +693,8 @@ def small_sections(code: DeviceCode = CODE, units: int = 64) -> Iterator[DeviceC
     with contextlib.ExitStack() as stack:
         for place in places:
             stack.enter_context(mock.patch(f"cuscan.{place}.PAIRED_SECTION", units))
-        stack.callback(strips._block.cache_clear)
-        strips._block.cache_clear()
+        stack.callback(strip_tile.block_of_strips.cache_clear)
+        strip_tile.block_of_strips.cache_clear()
         yield code.broken("column_chain.cuh", "kSectionUnits = 4096", f"kSectionUnits = {units}")
 
 

@@ -473,7 +473,7 @@ template <class Config>
 CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typename Elements<Config>::Initial& initial,
                           const Geometry<Config>& geometry) {
     static_assert(sizeof(StripsShared<Config>) <= Config::kSharedBytes,
-                  "planning/strips.py must ask for more shared memory");
+                  "planning/strip_tile.py must ask for more shared memory");
     using Kernel = Strips<Config>;
     Kernel kernel{target::shared_memory<StripsShared<Config>>(), origin, workspace, initial, geometry};
     int warp = target::thread_index() / target::kWarp;
