@@ -741,17 +741,17 @@ MISTAKES = (
         Kind.WAIT,
         "strips",
         "kernels/strips.cuh",
-        "stage.arrived.wait(phase(k));\n            const Turn now = stage.turn;\n            CUSCAN_NO_UNROLL",
-        "stage.known.wait(phase(k));\n            const Turn now = stage.turn;\n            CUSCAN_NO_UNROLL",
+        "stage.arrived.wait(phase(k));\n            const StripTurn now = stage.turn;\n            CUSCAN_NO_UNROLL",
+        "stage.known.wait(phase(k));\n            const StripTurn now = stage.turn;\n            CUSCAN_NO_UNROLL",
     ),
     Mistake(
         "walked-before-it-is-folded",
         Kind.WAIT,
         "strips-own",
         "kernels/strips.cuh",
-        "stage.folded.wait(phase(k));\n            const Turn now = stage.turn;\n"
+        "stage.folded.wait(phase(k));\n            const StripTurn now = stage.turn;\n"
         "            if (!now.exists) return stage",
-        "stage.arrived.wait(phase(k));\n            const Turn now = stage.turn;\n"
+        "stage.arrived.wait(phase(k));\n            const StripTurn now = stage.turn;\n"
         "            if (!now.exists) return stage",
     ),
     Mistake("summed-too-late", Kind.WAIT, "strips", "kernels/strips.cuh", "stage.summed.wait(phase(k));", ""),
@@ -843,8 +843,8 @@ MISTAKES = (
         Kind.WAIT,
         "strips-held",
         "kernels/strips.cuh",
-        "stage.arrived.wait(phase(k));\n            const Turn now = stage.turn;\n            if (!now.exists) return;",
-        "stage.known.wait(phase(k));\n            const Turn now = stage.turn;\n            if (!now.exists) return;",
+        "stage.arrived.wait(phase(k));\n            const StripTurn now = stage.turn;\n            if (!now.exists) return;",
+        "stage.known.wait(phase(k));\n            const StripTurn now = stage.turn;\n            if (!now.exists) return;",
     ),
     Mistake(
         "held-until-nothing-is-known",

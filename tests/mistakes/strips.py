@@ -116,6 +116,14 @@ MISTAKES = (
         "kLeast + int((uint32(along) - uint32(kLeast)) % kPiece)",
         "kLeast",
     ),
+    Mistake(
+        "the-first-row-of-the-batch-for-all-strips",
+        Kind.PLACE,
+        "strips-of-halves",
+        KERNEL,
+        "{turn, strip / side_by_side, ",
+        "{turn, 0, ",
+    ),
     Mistake("rows-from-a-piece-on", Kind.PLACE, "strips-of-halves", ROWS, "return beyond(first) + row", "return row"),
     Mistake(
         "no-sector-ends-in-the-halo",
