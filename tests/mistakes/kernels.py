@@ -843,8 +843,8 @@ MISTAKES = (
         Kind.WAIT,
         "strips-held",
         "kernels/strips.cuh",
-        "stage.arrived.wait(phase(k));\n            const StripTurn now = stage.turn;\n            if (!now.exists) return;",
-        "stage.known.wait(phase(k));\n            const StripTurn now = stage.turn;\n            if (!now.exists) return;",
+        "stage.arrived.wait(phase(k));\n            const StripTurn now = stage.turn;\n            if (!now",
+        "stage.known.wait(phase(k));\n            const StripTurn now = stage.turn;\n            if (!now",
     ),
     Mistake(
         "held-until-nothing-is-known",
