@@ -1321,6 +1321,18 @@ def test_panels_take_decays_of_wide_states_that_stand_still_where_strips_are_a_b
     assert family("float64", 2**15, 2**14) == family("float32", 1, 1) == ("strips", False)
 
 
+def test_store_warps_have_whole_rows_of_flat_tiles():
+    found = set()
+    for columns, dtype, masked in itertools.product(range(2, 129), ("bfloat16", "float32", "float64"), (False, True)):
+        shape = (200, 2048, columns)
+        mask = {"mask": view(shape, "bool")} if masked else {}
+        made = planned(view(shape, dtype), axis=1, dtype=dtype, include_initial=True, **mask)
+        if made.config.family == "strips" and constants(made, "Flat") == (1,):
+            assert constants(made, "WarpsAbreast") == (1,)
+            found.add(constants(made, "Rows", "Depth"))
+    assert {(128, 2), (256, 4)} <= found
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("strides", [(0, 1), (0, 0)])
 def test_a_value_that_stands_still_is_not_in_whole_rows(strides, reverse):

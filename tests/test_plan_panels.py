@@ -309,6 +309,8 @@ def test_blocks_share_narrow_rows_that_lie_side_by_side():
     assert made.config.grid and beside(made)[0]["outers"] > 10
     apart = view((84, 118_133, 7), "bfloat16", strides=(118_133 * 8, 8, 1))
     assert not planned(apart, axis=1, dtype="bfloat16", out=apart).config.grid
+    few = view((1000, 3000, 4, 7), "bfloat16", strides=(3000 * 32, 32, 8, 1))  # a panel has all four
+    assert not planned(few, axis=1, dtype="bfloat16", out=few).config.grid
 
 
 def test_narrow_rows_of_a_batch_share_a_tile():

@@ -112,6 +112,23 @@ def test_rows_that_begin_anywhere(case: Case) -> None:
         assert_same(simulation.run(seed), expected)
 
 
+OF_TWO_ARRAYS = {"masked": True, "initial": 0.5, "call": {"include_initial": True}, "units": None}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        FeatureCase("wide-masked", "max", (6, 2049, 64), 1, 4, **OF_TWO_ARRAYS),
+        FeatureCase("wide-masked-words", "add", (3, 2049, 96), 1, 4, **OF_TWO_ARRAYS),
+    ],
+    ids=lambda case: case.name,
+)
+def test_store_warps_have_whole_rows_of_flat_tiles(case: FeatureCase) -> None:
+    constants = dict(case.prepare()[0].plan.config.constants)
+    assert (constants["Flat"], constants["Rows"], constants["WarpsAbreast"]) == (1, 128, 1)
+    case.check()
+
+
 HALVES_OF_ODD_ROWS = {"axis": 1, "draw": draws("bfloat16"), "units": None}
 
 

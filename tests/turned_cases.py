@@ -110,6 +110,7 @@ CASES = (
     Case("values-in-flat-tiles-of-pieces", "float32", (3, 2600, 8), ALONG, (1, 16)),
     Case("values-in-flat-tiles-of-halves", "float16", (3, 9002, 2), ALONG, (1, 1), shift=(2, 0)),
     Case("values-in-wide-flat-tiles", "float32", (1, 2101, 67), ALONG, (1, 1), call={"reverse": True}),
+    Case("values-in-wide-flat-tiles-of-pieces", "float32", (4, 2052, 64), ALONG, (1, 16), sms=4),
     Case("two-values", "float32", (1, 601, 67), ACROSS, (0, 1), op=LINEAR_RECURRENCE),
     Case("two-values-along", "float32", (1, 601, 67), ALONG, (0, 1), op=LINEAR_RECURRENCE),
     Case("positions", "float32", (1, 601, 67), ACROSS, (0, 1), op=MAX),

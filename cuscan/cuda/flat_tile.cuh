@@ -1,4 +1,4 @@
-// A tile of a few columns in shared memory, laid out as in global memory: row after row without gaps. With kBack the
+// A tile of whole rows in shared memory, laid out as in global memory: row after row without gaps. With kBack the
 // last row of the scan comes first. A thread reads and writes a chunk at a time: kSteps rows of kAcross neighbouring
 // columns. It moves vectors. A vector is a part of a row or, where a thread has all columns, several rows. Neighbouring
 // threads have neighbouring columns, then the next chunk.

@@ -33,6 +33,7 @@ struct StripLayout {
     static_assert(kSlice <= target::kWarp && (kUnits == 1 || kSlice == kColumns), "");
     static_assert(kWarpsAbreast * kRuns == kWarpRuns * kWarps && kWarpColumns * kWarpsAbreast == kColumns, "");
     static_assert(kWarpColumns % kAcross == 0, "");
+    static_assert(!Config::kFlat || kWarpsAbreast == 1, "store_together and store take whole rows");
 
     using State = typename Elements<Config>::State;
     // A state for each run and column. Units lie one row further apart than they need to, so that lanes that walk

@@ -243,7 +243,9 @@ def _panels_of(
         if panels:
             return panels
     narrow = shape.width * scan.share.widest < NARROW_BYTES and not (sides or steps)
-    narrow = narrow and (shape.columns < column.size or batch_is_closer(batch[0], layout.axis))
+    narrow = narrow and (
+        shape.columns < column.size or (shape.outers < batch[0].size and batch_is_closer(batch[0], layout.axis))
+    )
     few = panels_of_shape(scan, shape) < IDLE * target.sm_count * scan.share.per_sm or is_sparse(scan, shape, target)
     if length > shape.height and (few or narrow):
         if slowest is not None:

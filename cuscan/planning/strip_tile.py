@@ -99,6 +99,8 @@ def block_of_strips(
     together = flat and (anywhere or aligned == VECTOR_BYTES) and not any(of_values)
     unit = aligned if apart else VECTOR_BYTES
     depth, across = (1, 1) if anywhere else _piece(columns, sizes, state, own, apart=apart)
+    if flat:  # a store warp has whole rows
+        depth = min(depth, rows // (WARPS * COLUMNS.items))
     abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
     if any(of_results) and not flat:  # a warp stores whole columns
         if not all(of_results):
@@ -122,7 +124,8 @@ def block_of_strips(
             columns, (MOST_WARPS - (1 if together else PRODUCERS) - reduce_warps - WARPS) // scan_warps - 2, carry
         )
     )
-    exchange, prefix = (0, 0) if own else (2 * look_back_warps * columns * carry, columns * carry)
+    of_warps = scan_warps * -(-columns // scan_warps)  # columns for which scan warps have lanes
+    exchange, prefix = (0, 0) if own else (2 * look_back_warps * of_warps * carry, columns * carry)
     chain = SECTION_LEVELS * carry * (columns + 1 if own else 1)
     boundary = VECTOR_BYTES if own else LINE_BYTES
     behind = columns * carry + boundary if kind.returns_carry else 0

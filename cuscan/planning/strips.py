@@ -63,7 +63,7 @@ BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, the
 ALONG = Access.ALONG
 NONE_LIE = Lying((), VECTOR_BYTES, False)
 FLAT_COLUMNS = 128  # most columns of strips of whole rows
-FLAT_PARTS = 2  # most tiles of their units, if these have more columns than a warp has lanes
+FLAT_PARTS = 2  # most tiles of a unit of theirs, if they have more columns than a warp has lanes
 FLAT_ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which rows without gaps are aligned together, the most first
 ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which parts of rows are aligned, the most first
 SECTOR_BYTES = 32
@@ -83,6 +83,7 @@ FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with 
 # have at most so many bytes, and all tiles together at most so many times the steps of the axis.
 NARROW_ITEM, WASTE = 4, 1.25
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
+SEVERAL_CARRY = 16  # the same for whole rows that several scan warps have
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
 
 
@@ -103,7 +104,7 @@ class Strips(NamedTuple):
 
     @property
     def are_quick(self) -> bool:
-        """Whether whole rows are slower."""
+        """Whether neither whole rows nor flat strips of several scan warps are faster."""
         several_warps = self.tile.flat and self.tile.columns > LANES
         return self.tile.aligned == VECTOR_BYTES and not (self.rival or several_warps)
 
@@ -119,7 +120,8 @@ def strips_of(
     shares, are_wide = carry <= MOST_CARRY, state > kind.sizes[0] >= WIDE_VALUE
 
     def flat() -> Strips | None:
-        return _flat(request, layout, dense, room, slots, looks) if dense and shares else None
+        fits = shares and dense and (dense.size <= LANES or (carry <= SEVERAL_CARRY and not are_wide))
+        return _flat(request, layout, dense, room, slots, looks) if dense and fits else None
 
     def wide() -> Strips | None:
         return _wide(request, layout, room, slots, looks, shares=shares, wide=are_wide)
@@ -246,7 +248,7 @@ def _flat(
     slots: int,
     looks: int,
 ) -> Strips | None:
-    """Return strips of a few columns without gaps, in tiles of whole rows, or None."""
+    """Return strips of columns without gaps, in tiles of whole rows, or None."""
     sizes = request.kind.sizes
     rows = _flat_rows(column, _moving(layout, sizes))
     if layout.axis.size < rows:
@@ -263,7 +265,7 @@ def _flat(
         along, short = ALONG in accesses, layout.axis.size < LONG * rows
         several_warps, many = column.size > LANES, product(batch) > slots
         if (aligned == 1 and along) or (short and (aligned == 1 or several_warps or (along and many))):
-            return None  # panels are faster
+            return None  # others are faster
         staged = _staged(request.kind, accesses)
         alike = aligned > 1 or (len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values)))
         least = COLUMNS.unit // (1 if column.size <= LANES else FLAT_PARTS)

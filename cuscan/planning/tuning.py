@@ -9,8 +9,8 @@ LINE_WORDS = LINE_BYTES // 8  # workspace words per line
 # Rows through shared memory: bytes that a block fills, at most.
 STRETCH_BYTES = 32 * 1024
 
-# Strips of columns: widths in bytes of the widest array, the best first; bytes of a tile of that array, and tiles per
-# block in shared memory, at most; the same where several walks take turns.
+# Strips of columns: widths in bytes of the widest array, the best first; bytes of a tile of that array (but for whole
+# rows of more than 32 columns), and tiles per block in shared memory, at most; the same where several walks take turns.
 STRIP_BYTES = (256, 128)
 STRIP_BYTES_OF_TWO = (512, 256, 128)  # for several values
 STRIP_TILE_BYTES = 32 * 1024

@@ -24,8 +24,8 @@
 
 namespace cuscan {
 
-// A turn, and where its strip lies: the row of the batch, and the strip's number in this row. The producer locates
-// strips, as divisions take hundreds of cycles.
+// A turn, and where its strip lies: the row of the batch, and the strip's number in this row. The producer alone
+// divides to find them: other warps would do so for each tile.
 struct StripTurn : Turn {
     uint32 row, number;
 };
@@ -375,7 +375,7 @@ struct Strips {
         const int index = walk_number * kScanWarps + scan_warp;
         typename StripsShared<Config>::Walk walk(shared.exchange[index], look_back_warp, kLookingBack + index);
         const int own = scan_warp * kSlice + walk.column(), last = Layout::kColumns - 1;
-        const int column = own < last ? own : last;  // lanes without a column walk along the last one, too
+        const int column = own < last ? own : last;  // where the last warp has fewer columns, lanes repeat its last one
         uint64 strip = ~uint64(0);
         for (uint32 k = walk_number * kBatch;; k += kWalks * kBatch) {
             Stage& first = stage(k);
