@@ -167,14 +167,16 @@ def faster_shape(scan: PanelScan, shape: Shape, target: Target, turned: float, f
 
     `turned` is the fraction of values and results that are contiguous along the steps.
     """
-    floor = FASTER * _memory_time(scan, target)
-    if scan.sides or shape.height >= scan.length or _time(scan, shape, target, turned) <= floor:
+    if scan.sides or shape.height >= scan.length:
+        return shape
+    time_of, memory = _clock(scan, target, turned)
+    if time_of(shape) <= FASTER * memory:
         return shape
     while not fits(shape):
         shape = smaller(scan, shape, shares=False)
-    best, least = shape, _time(scan, shape, target, turned) / FASTER
+    best, least = shape, time_of(shape) / FASTER
     for other in _shapes(scan, target.sm_count * scan.share.per_sm):
-        time = _time(scan, other, target, turned)
+        time = time_of(other)
         if time < least and fits(other):
             best, least = other, time
     return best
@@ -205,23 +207,26 @@ def _shapes(scan: PanelScan, blocks: int) -> Iterator[Shape]:
 
 def times_of_memory(scan: PanelScan, shape: Shape, target: Target, turned: float) -> float:
     """Return how many times as long as memory a scan takes."""
-    return _time(scan, shape, target, turned) / _memory_time(scan, target)
+    time_of, memory = _clock(scan, target, turned)
+    return time_of(shape) / memory
 
 
-def _time(scan: PanelScan, shape: Shape, target: Target, turned: float) -> float:
-    """Return the time of a scan, in times of an element of a tile."""
-    share, blocks = scan.share, target.sm_count * scan.share.per_sm
-    steps = min(shape.height, scan.length)
-    tiles = -(-panels_of_shape(scan, shape) // blocks) * -(-scan.length // shape.height)  # of a block
-    segments = (1 - turned) * shape.outers * (1 if shape.columns == scan.column.size else steps)
-    segments += turned * shape.width
-    of_tile = FIXED * share.columns * share.height + SEGMENT * segments + shape.width * steps
-    return max(tiles * of_tile, _memory_time(scan, target))
+def _clock(scan: PanelScan, target: Target, turned: float) -> tuple[Callable[[Shape], float], float]:
+    """Return a function from a tile's shape to the time of a scan, and memory's time, in times of a tile's element."""
+    length, (size, _), batch, share, *_ = scan
+    blocks, rows, beyond = target.sm_count * share.per_sm, batch[0].size, product(batch[1:])
+    memory = MEMORY * (length * size * rows * beyond) / blocks
+    full = FIXED * share.columns * share.height
 
+    def time_of(shape: Shape) -> float:
+        _, columns, outers, height, width = shape
+        steps = min(height, length)
+        panels = -(-size // columns) * -(-rows // outers) * beyond
+        tiles = -(-panels // blocks) * -(-length // height)  # of a block
+        segments = (1 - turned) * outers * (1 if columns == size else steps) + turned * width
+        return max(tiles * (full + SEGMENT * segments + width * steps), memory)
 
-def _memory_time(scan: PanelScan, target: Target) -> float:
-    elements = scan.length * scan.column.size * product(scan.batch)
-    return MEMORY * elements / (target.sm_count * scan.share.per_sm)
+    return time_of, memory
 
 
 def is_worth_a_large_block(scan: PanelScan, shape: Shape, large: PanelScan, target: Target) -> bool:

@@ -226,9 +226,12 @@ def _panels_of(
                 return panels
     scan = scan_of(LARGE)
     room = room_of(target, scan.share)
+    known: dict[Shape, TileWords] = {}
 
     def nbytes_of(shape: Shape) -> int:
-        return tile_words(request, layout, scan, shape, 0, _in_bulk(target, shares=False), False).nbytes
+        if shape not in known:
+            known[shape] = tile_words(request, layout, scan, shape, 0, _in_bulk(target, shares=False), False)
+        return known[shape].nbytes
 
     shape = own_shape(scan, target)
     if length > shape.height and shape.rows == 1 and shape.columns < column.size and not sides:
@@ -265,7 +268,7 @@ def _panels_of(
             shape = smaller(scan, shape, shares=False)
         if times_of_memory(scan, shape, target, turned) > slowest:
             return None
-    return _panels(request, layout, target, scan, shape)
+    return _panels(request, layout, target, scan, shape, known=known)
 
 
 class Held(NamedTuple):
@@ -339,9 +342,18 @@ def _share_of(
 
 
 def _panels(
-    request: ScanRequest, layout: Layout, target: Target, scan: PanelScan, shape: Shape, *, shares: bool = False
+    request: ScanRequest,
+    layout: Layout,
+    target: Target,
+    scan: PanelScan,
+    shape: Shape,
+    *,
+    shares: bool = False,
+    known: dict[Shape, TileWords] | None = None,
 ) -> Panels:
     """Return panels of tiles of the given shape, or with more rows of threads where these fill chunks.
+
+    `known`: the words of some shapes, unless blocks share panels.
 
     If they do not fit in shared memory, first chunks get smaller. Then the gaps between what thread rows read go. Then
     tiles get smaller.
@@ -361,7 +373,8 @@ def _panels(
                 return _with_tile(scan, filled, chunk, number, room, words)
             if shares:  # then chunks have tiles of fewer thread rows
                 chunk = max(chunk_of(request, target, scan, shape, number, shape.rows).rows >> fewer, least)
-        words = tile_words(request, layout, scan, shape, chunk, in_bulk, split)
+        found = known.get(shape) if known else None
+        words = found or tile_words(request, layout, scan, shape, chunk, in_bulk, split)
         if words.nbytes <= room:
             return _with_tile(scan, shape, chunk, number, room, words)
         if chunk > least:
