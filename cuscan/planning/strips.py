@@ -23,6 +23,7 @@ from cuscan.planning.config import Access, ScanPlan, Target
 from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.staged_flags import NO_FLAGS, Flags, staged_flags, with_flags
 from cuscan.planning.strip_tile import (
+    FEW_LOOKS,
     WARPS,
     Batches,
     Lying,
@@ -120,7 +121,8 @@ def strips_of(
     shares, are_wide = carry <= MOST_CARRY, state > kind.sizes[0] >= WIDE_VALUE
 
     def flat() -> Strips | None:
-        fits = shares and dense and (dense.size <= LANES or (carry <= SEVERAL_CARRY and not are_wide))
+        several_warps = carry <= SEVERAL_CARRY and looks > FEW_LOOKS and not are_wide  # whether these have registers
+        fits = shares and dense and (dense.size <= LANES or several_warps)
         return _flat(request, layout, dense, room, slots, looks) if dense and fits else None
 
     def wide() -> Strips | None:
