@@ -353,7 +353,7 @@ def _panels(
 ) -> Panels:
     """Return panels of tiles of the given shape, or with more rows of threads where these fill chunks.
 
-    `known`: the words of some shapes, unless blocks share panels.
+    `known`: words of tiles of some shapes, if blocks do not share panels.
 
     If they do not fit in shared memory, first chunks get smaller. Then the gaps between what thread rows read go. Then
     tiles get smaller.

@@ -43,7 +43,7 @@ class StripTile(NamedTuple):
     aligned: int
     own: bool
     alike: bool
-    flat: bool = False
+    flat: bool
 
 
 class Lying(NamedTuple):

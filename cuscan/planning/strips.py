@@ -64,7 +64,7 @@ BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, the
 ALONG = Access.ALONG
 NONE_LIE = Lying((), VECTOR_BYTES, False)
 FLAT_COLUMNS = 128  # most columns of strips of whole rows
-FLAT_PARTS = 2  # most tiles of a unit of theirs, if they have more columns than a warp has lanes
+FLAT_PARTS = 2  # most tiles of a unit of such strips, if rows have more columns than a warp has lanes
 FLAT_ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which rows without gaps are aligned together, the most first
 ALIGNED = (VECTOR_BYTES, 4, 1)  # bytes to which parts of rows are aligned, the most first
 SECTOR_BYTES = 32
@@ -84,7 +84,7 @@ FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with 
 # have at most so many bytes, and all tiles together at most so many times the steps of the axis.
 NARROW_ITEM, WASTE = 4, 1.25
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
-SEVERAL_CARRY = 16  # the same for whole rows that several scan warps have
+SEVERAL_CARRY = 16  # the same for strips of whole rows, if they have several scan warps
 WIDE_VALUE = 8  # bytes of a value: if states are wider than it, warps spill registers
 
 
@@ -121,7 +121,7 @@ def strips_of(
     shares, are_wide = carry <= MOST_CARRY, state > kind.sizes[0] >= WIDE_VALUE
 
     def flat() -> Strips | None:
-        several_warps = carry <= SEVERAL_CARRY and looks > FEW_LOOKS and not are_wide  # whether these have registers
+        several_warps = carry <= SEVERAL_CARRY and looks > FEW_LOOKS and not are_wide  # otherwise warps spill, too
         fits = shares and dense and (dense.size <= LANES or several_warps)
         return _flat(request, layout, dense, room, slots, looks) if dense and fits else None
 
