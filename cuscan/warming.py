@@ -96,7 +96,7 @@ def kernels(
             for before in preparations(request, target):
                 found.setdefault(before.config, request)
             if (call.mask or call.segments == "reset") and len(shape) > 1 and math.prod(shape) >= FEWEST:
-                found.setdefault(CopyConfig(), request)  # flags may lie across the scanned axis
+                found.setdefault(CopyConfig(), request)  # flags may lie across the values
     return found
 
 

@@ -55,6 +55,8 @@ ACROSS = {
     "batches": Across((3, 33, 66), (0, 2, 1)),
     "a batch between": Across((33, 5, 66), (1, 2, 0)),
     "four axes of batches": Across((2, 3, 2, 2, 33, 40), (0, 5, 2, 1, 3, 4)),
+    "short rows": Across((70, 11, 4), (1, 2, 0)),
+    "short rows in batches": Across((3, 70, 11, 4), (0, 2, 3, 1), (slice(None), slice(None), slice(None), ODD)),
     "one for some": Across((4, 40, 3, 50), (3, 0, 2, 1), (), (0, 2)),
 }
 

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import simulator
-from copied_flags import ACROSS, FEWEST, GPU, check_copy, copied, values_for
+from copied_flags import ACROSS, FEWEST, GPU, Across, check_copy, copied, values_for
 from plans import planned, request
 from simulator import assert_same, prepare
 from views import view
@@ -38,6 +38,19 @@ def test_flags_are_copied_where_rows_are_contiguous_in_the_values_and_not_in_the
     assert roles(flags=view(SHAPE, "bool", (0, 1))) == roles(flags=view(SHAPE, "bool", (1, 0))) == []
     assert roles(x=view(SHAPE, strides=C_ORDER)) == []  # along the axis both lie across
     assert roles(flags=view(SHAPE, "int64", C_ORDER), role="keys") == []
+
+
+def test_flags_are_copied_where_they_are_contiguous_along_no_axis_of_a_tile():
+    shape = (128, 96, 128)
+    orders = {"rows": (1, 2, 0), "the axis": (0, 2, 1), "columns": (1, 0, 2)}  # the fastest axis comes last
+    for name, order in orders.items():
+        strides = [0, 0, 0]
+        strides[order[2]], strides[order[1]], strides[order[0]] = 1, shape[order[2]], shape[order[2]] * shape[order[1]]
+        flags = view(shape, "bool", tuple(strides))
+        assert roles(view(shape), flags, axis=1) == (["mask"] if name == "rows" else [])
+    turned = view(shape, strides=(1, 128 * 128, 128))  # values contiguous along axis 0, results along axis 2
+    along_values = view(shape, "bool", (1, 128 * 128, 128))
+    assert roles(turned, along_values, axis=1, out=view(shape)) == []
 
 
 def test_few_flags_are_not_copied_nor_short_or_close_rows():
@@ -82,9 +95,9 @@ def test_a_plan_by_hand():
     span = 59 + (299 * 7 + 6) * 4096 * 60 + 3999 * 60 + 1
     pitch = 4000 + 16  # an odd multiple of 16 bytes
     others = (7 * 300, 4096 * 60, pitch), (1, 0, 0), (1, 0, 0), (1, 0, 0)
-    tiles = 1, -(-4000 // 256)  # of 64 by 256 flags
-    assert made.words == (60, 1, 2100 * pitch, 4000, 60, 1, *sum(others, ()), *tiles, 4, 0, span)
-    assert (made.config, made.grid, made.nbytes) == (CopyConfig(), 16 * 2100, 60 * 2100 * pitch)
+    tiles = 1, -(-4000 // 512)  # of 60 by 512 flags
+    assert made.words == (60, 1, 2100 * pitch, 4000, 60, 1, *sum(others, ()), *tiles, 15, 128, 0, span)
+    assert (made.config, made.grid, made.nbytes) == (CopyConfig(), 8 * 2100, 60 * 2100 * pitch)
     assert prepared(asked, GPU).mask.strides == (2100 * pitch, 7 * pitch, pitch, 1)
 
 
@@ -97,6 +110,17 @@ def test_axes_with_one_flag_are_not_copied():
 @pytest.mark.parametrize("name", ACROSS)
 def test_a_copy_has_the_flags_in_their_places(name):
     check_copy(ACROSS[name])
+
+
+@needs_compiler
+@pytest.mark.parametrize("axis, roles", [(1, ["mask", "reset"]), (0, [])])
+def test_panels_read_copies_of_flags_along_a_third_axis(axis, roles):
+    case = Across((17, 70, 36), (1, 2, 0))
+    x, call = values_for(case), {"mask": case.flags(), "reset": case.flags(0.1)}
+    with mock.patch(FEWEST, 0):
+        simulation = prepare(x, axis=axis, **call)
+    assert [made.role for made in simulation.preparations] == roles
+    assert_same(simulation.run(1), cuscan.cumsum(x, axis=axis, **call))
 
 
 @needs_compiler

@@ -173,7 +173,7 @@ class StartsConfig:
 class CopyConfig:
     """The configuration of the kernel that copies flags into the order of the values."""
 
-    patches: int = 1024  # of 4 by 4 flags, in a tile
+    patches: int = 2048  # of 4 by 4 flags, in a tile
     family: ClassVar[str] = "flag_copies"
     cluster: ClassVar[int] = 1
     block: ClassVar[int] = 256

@@ -1,7 +1,8 @@
 """Flags copied into the order of the values, and the launch that copies them (flag_copies.cuh).
 
 A mask in C order beside values in Fortran order lies across the rows that are scanned: a sector has one or two flags of
-a row. Where rows are contiguous in the values, the scan reads a copy.
+a row. A scan reads a copy of flags whose fastest axis no tile spans: tiles of contiguous rows span the scanned axis
+alone, others also the fastest axes of results and values.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import math
 from typing import NamedTuple
 
 from cuscan.kept import MOST
-from cuscan.order import SECTOR
 from cuscan.planning.assemble import round_up
 from cuscan.planning.config import CopyConfig, Preparation
 from cuscan.planning.hardware import WARP
@@ -29,16 +29,18 @@ _PATCH = 4  # flags along each axis of a thread's patch
 
 
 class _Copy(NamedTuple):
-    """A copy of flags: its strides; their fastest axis; the other axes along which they vary, the fastest first.
+    """A copy of flags: its strides, and the axes along which they vary.
 
-    Strides of axes are those of the flags and of the copy, whose rows are an odd multiple of 16 bytes apart: they begin
-    at words, and threads that read neighbouring ones cause few bank conflicts. `flags` is their number.
+    These are the flags' fastest axis, the one along the rows, and the others, the fastest first. Strides of axes are
+    those of the flags and of the copy, whose rows are an odd multiple of 16 bytes apart: they begin at words, and
+    threads that read neighbouring ones cause few bank conflicts. `flags` is their number.
     """
 
     strides: tuple[int, ...]
     flags: int
     nbytes: int
     across: Dimension
+    along: Dimension
     others: list[Dimension]
 
 
@@ -52,23 +54,22 @@ def in_order(request: ScanRequest) -> ScanRequest:
 
 def plan_copies(request: ScanRequest) -> list[Preparation]:
     """Return the launches that copy flags."""
-    return [_plan(role, flags, copy, request.axis) for role, flags, copy in _copies(request)]
+    return [_plan(role, flags, copy) for role, flags, copy in _copies(request)]
 
 
-def _plan(role: str, flags: ArraySpec, copy: _Copy, axis: int) -> Preparation:
-    config, length = CopyConfig(), flags.shape[axis]
-    # Tiles are as wide as the flags need, from a sector to a warp's words.
-    level = min(max(-(-copy.across.size // _PATCH) - 1, SECTOR // _PATCH - 1).bit_length(), WARP.bit_length() - 1)
-    wide, high = _PATCH << level, _PATCH * config.patches >> level
-    tiles = -(-copy.across.size // wide), -(-length // high)
+def _plan(role: str, flags: ArraySpec, copy: _Copy) -> Preparation:
+    config, patches = CopyConfig(), -(-copy.across.size // _PATCH)
+    tiles_across = -(-patches // WARP)
+    wide = -(-patches // tiles_across)
+    high = config.patches // wide // WARP * WARP  # warps store a column of a tile as whole rows of words
+    tiles = tiles_across, -(-copy.along.size // (_PATCH * high))
     others = copy.others + [Dimension(1, (0, 0))] * (_OTHERS - len(copy.others))
-    axes = (copy.across, Dimension(length, (flags.strides[axis], copy.strides[axis])), *others)
-    words = [word for dim in axes for word in (dim.size, *dim.strides)]
+    words = [word for dim in (copy.across, copy.along, *others) for word in (dim.size, *dim.strides)]
     return Preparation(
         config,
         role,
         grid=math.prod([*tiles, *[dim.size for dim in others]]),
-        words=(*words, *tiles, level, *flags.reach),
+        words=(*words, *tiles, wide, high, *flags.reach),
         nbytes=copy.nbytes,
     )
 
@@ -78,34 +79,52 @@ def _copies(request: ScanRequest) -> list[tuple[str, ArraySpec, _Copy]]:
     given = [] if request.mask is None else [("mask", request.mask)]
     if request.segments is not None and request.segments.kind == "reset":
         given.append(("reset", request.segments.array))
-    copies = []
+    copies, order = [], request.results[0].strides
     for role, flags in given:
-        copy = _copied(flags.shape, flags.strides, request.results[0].strides, request.axis)
+        fastest, along = _fastest(flags), _fastest(request.results[0])
+        if fastest == along or fastest is None or along is None:
+            continue
+        spanned = {along, request.axis, *map(_fastest, request.values)}
+        if runs_along(request, layout_of(request)):
+            spanned, along = {request.axis}, request.axis
+        copy = None if fastest in spanned else _copied(flags.shape, flags.strides, order, along, fastest)
         if copy is not None and copy.flags <= flags.reach[1] - flags.reach[0]:  # flags do not overlap
             copies.append((role, flags, copy))
-    return copies if copies and runs_along(request, layout_of(request)) else []
+    return copies
+
+
+def _fastest(array: ArraySpec) -> int | None:
+    """Return the axis along which an array's neighbours are closest in memory, or None if there is one element."""
+    axes = [axis for axis, size in enumerate(array.shape) if size > 1 and array.strides[axis] != 0]
+    return min(axes, key=lambda axis: abs(array.strides[axis])) if axes else None
 
 
 @functools.lru_cache(MOST)
-def _copied(shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...], axis: int) -> _Copy | None:
-    """Return the copy of flags if they lie across the scanned axis; `order` are the strides of the results.
+def _copied(
+    shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...], axis: int, fastest: int
+) -> _Copy | None:
+    """Return a copy of flags with rows along an axis, or None; `order` are the strides of the results.
 
-    Axes along which the flags do not vary are not copied.
+    `fastest`: the flags' own fastest axis. Axes along which they do not vary are not copied.
     """
     axes = [a for a, n in enumerate(shape) if n > 1 and strides[a] != 0]
-    if axis not in axes or len(axes) < 2 or shape[axis] < SHORTEST:
+    count = math.prod([shape[a] for a in axes])
+    if axis not in axes or len(axes) < 2 or not FEWEST <= count <= MOST_FLAGS:
         return None
-    count, pitch = math.prod([shape[a] for a in axes]), round_up(shape[axis], VECTOR_BYTES) | VECTOR_BYTES
-    if not FEWEST <= count <= MOST_FLAGS:
-        return None
-    fastest = min(axes, key=lambda a: abs(strides[a]))
     if abs(strides[axis]) < APART or abs(strides[fastest]) > _PATCH or shape[fastest] < NARROWEST:
         return None
-    copied, dims, step = [0] * len(shape), dict[int, Dimension](), pitch
+    rest = sorted((a for a in axes if a != axis), key=lambda a: abs(order[a]))
+    copied, length = [0] * len(shape), shape[axis]
     copied[axis] = 1
-    for a in sorted((a for a in axes if a != axis), key=lambda a: abs(order[a])):
+    while length < SHORTEST and strides[rest[0]] == length * strides[axis]:  # short rows that follow each other are one
+        copied[rest[0]] = length
+        length *= shape[rest.pop(0)]
+    if length < SHORTEST:
+        return None
+    dims, step = dict[int, Dimension](), round_up(length, VECTOR_BYTES) | VECTOR_BYTES
+    for a in rest:
         dims[a] = Dimension(shape[a], (strides[a], step))
         copied[a] = step
         step *= shape[a]
-    across, others = dims.pop(fastest), merged(list(dims.values()))
-    return _Copy(tuple(copied), count, step, across, others) if len(others) <= _OTHERS else None
+    across, along, others = dims.pop(fastest), Dimension(length, (strides[axis], 1)), merged(list(dims.values()))
+    return _Copy(tuple(copied), count, step, across, along, others) if len(others) <= _OTHERS else None

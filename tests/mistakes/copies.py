@@ -15,14 +15,20 @@ def mistake(name: str, kind: Kind, old: str, new: str) -> Mistake:
 
 
 MISTAKES = (
-    mistake("columns-close-together", Kind.PLACE, "if (count >= 4 && step == 1)", "if (count >= 4)"),
+    mistake("columns-close-together", Kind.PLACE, "if (count >= 4 && step == 1 &&", "if (count >= 4 &&"),
     mistake("flag-beyond-the-columns", Kind.BOUND, "if (i < count) flags |=", "flags |="),
     mistake("flags-close-together", Kind.PLACE, "(from + i * step)", "(from + i)"),
-    mistake("rows-beyond-the-flags", Kind.BOUND, "if (row >= rows || across", "if (across"),
+    mistake("rows-beyond-the-flags", Kind.BOUND, "columns > 0 && 4 * patch.along + j < rows", "columns > 0"),
     mistake("rows-beyond-the-last", Kind.BOUND, "(row < rows ? row : rows - 1)", "row"),
+    mistake("rows-behind-the-last", Kind.BOUND, "if (row + j + 1 < rows) at +=", "at +="),
+    mistake(
+        "words-beyond-the-flags", Kind.BOUND, "low - 3 >= lowest && top + 4 * wide + 4 <= end", "low - 3 >= lowest"
+    ),
+    mistake("patches-of-another-row", Kind.PLACE, "present - along * tile.wide", "present - along * (tile.wide - 1)"),
+    mistake("a-tile-twice", Kind.PLACE, "block > 0 ? block - 1", "block > 1 ? block - 1"),
     mistake("columns-swapped", Kind.ORDER, "pick_bytes<0x7362>", "pick_bytes<0x6273>"),
     mistake("rows-swapped", Kind.ORDER, "pick_bytes<0x5410>(upper, lower)", "pick_bytes<0x5410>(lower, upper)"),
-    mistake("a-column-of-another-block", Kind.PLACE, "number % 4 * wide + number / 4", "number / 4 * wide"),
+    mistake("a-column-of-another-block", Kind.PLACE, "number * wide + across", "4 * across + number + 1"),
     mistake("store-beyond-the-rows", Kind.BOUND, "of.along.size - along, 4 * high) + 3", "4 * high, 4 * high) + 3"),
     mistake("a-rows-last-flags-not-stored", Kind.LOST, "4 * high) + 3) / 4;", "4 * high)) / 4;"),
     mistake("column-not-stored", Kind.LOST, "c += kThreads / target::kWarp", "c += 2 * kThreads / target::kWarp"),
