@@ -101,6 +101,12 @@ def test_a_plan_by_hand():
     assert prepared(asked, GPU).mask.strides == (2100 * pitch, 7 * pitch, pitch, 1)
 
 
+def test_tiles_are_lower_where_there_are_few():
+    for length, high in ((1 << 21, 320), (1 << 20, 224), (1 << 17, 32), (1 << 16, 32)):
+        [made] = preparations(request(view((22, length)), mask=view((22, length), "bool", (1, 22))), GPU)
+        assert made.words[-4:-2] == (6, high) and made.grid == -(-length // (4 * high))
+
+
 def test_axes_with_one_flag_are_not_copied():
     made, strides = copied(ACROSS["one for some"])
     assert made.nbytes == 40 * 80 and strides == (0, 80, 0, 1)

@@ -24,6 +24,7 @@ FEWEST = 1 << 20  # flags; with fewer, the launch takes longer than the copy sav
 MOST_FLAGS = 1 << 30  # of a copy, which the workspace keeps; it takes up to 1.7 times as many bytes
 SHORTEST, NARROWEST = 32, 8  # flags of a row, and across rows; fewer would leave most of a tile empty
 APART = 16  # bytes from flag to flag of a row, least: a sector then has at most two of them
+MANY = 1024  # tiles that a copy has, unless they would be lower than a warp's words
 _OTHERS = 4  # axes beside the two that tiles have
 _PATCH = 4  # flags along each axis of a thread's patch
 
@@ -61,14 +62,17 @@ def _plan(role: str, flags: ArraySpec, copy: _Copy) -> Preparation:
     config, patches = CopyConfig(), -(-copy.across.size // _PATCH)
     tiles_across = -(-patches // WARP)
     wide = -(-patches // tiles_across)
-    high = config.patches // wide // WARP * WARP  # warps store a column of a tile as whole rows of words
-    tiles = tiles_across, -(-copy.along.size // (_PATCH * high))
     others = copy.others + [Dimension(1, (0, 0))] * (_OTHERS - len(copy.others))
+    columns = tiles_across * math.prod([dim.size for dim in others])
+    # Warps store whole rows of words. Tiles are lower where there are few.
+    highest = config.patches // wide // WARP
+    high = WARP * max(min(highest, copy.along.size * columns // (MANY * _PATCH * WARP)), 1)
+    tiles = tiles_across, -(-copy.along.size // (_PATCH * high))
     words = [word for dim in (copy.across, copy.along, *others) for word in (dim.size, *dim.strides)]
     return Preparation(
         config,
         role,
-        grid=math.prod([*tiles, *[dim.size for dim in others]]),
+        grid=columns * tiles[1],
         words=(*words, *tiles, wide, high, *flags.reach),
         nbytes=copy.nbytes,
     )

@@ -19,7 +19,6 @@ MISTAKES = (
     mistake("flag-beyond-the-columns", Kind.BOUND, "if (i < count) flags |=", "flags |="),
     mistake("flags-close-together", Kind.PLACE, "(from + i * step)", "(from + i)"),
     mistake("rows-beyond-the-flags", Kind.BOUND, "columns > 0 && 4 * patch.along + j < rows", "columns > 0"),
-    mistake("rows-beyond-the-last", Kind.BOUND, "(row < rows ? row : rows - 1)", "row"),
     mistake("rows-behind-the-last", Kind.BOUND, "if (row + j + 1 < rows) at +=", "at +="),
     mistake(
         "words-beyond-the-flags", Kind.BOUND, "low - 3 >= lowest && top + 4 * wide + 4 <= end", "low - 3 >= lowest"

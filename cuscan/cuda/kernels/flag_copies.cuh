@@ -34,7 +34,6 @@ CUSCAN_DEVICE uint32 four_flags(const char* from, int64 step, int64 count, const
 
 template <int kThreads, int kPatches>
 struct FlagTile {
-    static constexpr int kEach = kPatches / kThreads;  // patches of a thread
     // A column of the tile takes the words of its patches, and some more, so that lanes store them in different banks.
     static constexpr int kWords = 4 * kPatches + 4 * target::kWarp;
 
@@ -50,23 +49,23 @@ struct FlagTile {
     CUSCAN_DEVICE void load(const char* from, const FlagCopy& of, int64 across, int64 along, const char* lowest,
                             const char* end) const {
         const int64 step = of.across.from, to_next = of.along.from;
-        const int rows = clamp(of.along.size - along, 4 * high);
+        const int rows = clamp(of.along.size - along, 4 * high), patches = wide * ((rows + 3) / 4);
         const char* const first = from + across * step + along * to_next;
         const char* const last = first + (rows - 1) * to_next;
         const char *const low = first < last ? first : last, *const top = first < last ? last : first;
         // The words of all columns exist, also beyond the flags of a row, and wherever they begin. The last row takes
         // the place of those behind it.
         if (step == 1 && low - 3 >= lowest && top + 4 * wide + 4 <= end)
-            return load_patches<4>([&](const Patch& patch, uint32(&flags)[4]) {
+            return load_patches<4>(patches, [&](const Patch& patch, uint32(&flags)[4]) {
                 const int row = 4 * patch.along;
-                const char* at = first + 4 * patch.across + (row < rows ? row : rows - 1) * to_next;
+                const char* at = first + 4 * patch.across + row * to_next;
                 CUSCAN_UNROLL
                 for (int j = 0; j < 4; ++j) {
                     flags[j] = word_at(at);
                     if (row + j + 1 < rows) at += to_next;
                 }
             });
-        load_patches<2>([&](const Patch& patch, uint32(&flags)[4]) {
+        load_patches<1>(patches, [&](const Patch& patch, uint32(&flags)[4]) {
             const int64 columns = of.across.size - across - 4 * patch.across;
             const char* const at = first + 4 * patch.across * step + 4 * patch.along * to_next;
             CUSCAN_UNROLL
@@ -93,8 +92,8 @@ private:
         bool exists;
         int along, across;
 
-        CUSCAN_DEVICE Patch(const FlagTile& tile, int i) {
-            const int number = target::thread_index() + i * kThreads, patches = tile.wide * tile.high;
+        CUSCAN_DEVICE Patch(const FlagTile& tile, int patches, int i) {
+            const int number = target::thread_index() + i * kThreads;
             exists = number < patches;
             const int present = exists ? number : patches - 1;
             along = int(present * tile.of_wide / kOne);
@@ -108,16 +107,15 @@ private:
     // load(patch, flags): the words of its rows. A thread loads kAtATime patches before it stores them in the tile:
     // more would spill where words are tested.
     template <int kAtATime, class Load>
-    CUSCAN_DEVICE void load_patches(Load load) const {
-        static_assert(kEach % kAtATime == 0, "");
+    CUSCAN_DEVICE void load_patches(int patches, Load load) const {
         CUSCAN_NO_UNROLL
-        for (int from = 0; from < kEach; from += kAtATime) {
+        for (int from = 0; from * kThreads < patches; from += kAtATime) {
             uint32 rows[kAtATime][4];
             CUSCAN_UNROLL
-            for (int i = 0; i < kAtATime; ++i) load(Patch(*this, from + i), rows[i]);
+            for (int i = 0; i < kAtATime; ++i) load(Patch(*this, patches, from + i), rows[i]);
             CUSCAN_UNROLL
             for (int i = 0; i < kAtATime; ++i) {
-                const Patch patch(*this, from + i);
+                const Patch patch(*this, patches, from + i);
                 if (!patch.exists) return;
                 CUSCAN_UNROLL
                 for (int half = 0; half < 2; ++half) {  // columns 0 and 1, then 2 and 3
