@@ -27,7 +27,7 @@ MISTAKES = (
     mistake("a-tile-twice", Kind.PLACE, "block > 0 ? block - 1", "block > 1 ? block - 1"),
     mistake("columns-swapped", Kind.ORDER, "pick_bytes<0x7362>", "pick_bytes<0x6273>"),
     mistake("rows-swapped", Kind.ORDER, "pick_bytes<0x5410>(upper, lower)", "pick_bytes<0x5410>(lower, upper)"),
-    mistake("a-column-of-another-block", Kind.PLACE, "number * wide + across", "4 * across + number + 1"),
+    mistake("a-column-of-another-block", Kind.PLACE, "number * wide + across", "number + across"),
     mistake("store-beyond-the-rows", Kind.BOUND, "of.along.size - along, 4 * high) + 3", "4 * high, 4 * high) + 3"),
     mistake("a-rows-last-flags-not-stored", Kind.LOST, "4 * high) + 3) / 4;", "4 * high)) / 4;"),
     mistake("column-not-stored", Kind.LOST, "c += kThreads / target::kWarp", "c += 2 * kThreads / target::kWarp"),
