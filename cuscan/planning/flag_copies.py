@@ -22,7 +22,7 @@ from cuscan.specs import ArraySpec, Segments
 
 FEWEST = 1 << 20  # flags; with fewer, the launch takes longer than the copy saves
 MOST_FLAGS = 1 << 30  # of a copy, which the workspace keeps; it takes up to 1.7 times as many bytes
-SHORTEST, NARROWEST = 32, 8  # flags of a row, and across rows; fewer would leave most of a tile empty
+SHORTEST, NARROWEST = 32, 8  # least flags of a row of a copy, which is at least 128 flags of a tile, and across rows
 APART = 16  # bytes from flag to flag of a row, least: a sector then has at most two of them
 MANY = 1024  # tiles that a copy has, unless they would be lower than a warp's words
 _OTHERS = 4  # axes beside the two that tiles have

@@ -18,7 +18,7 @@ struct FlagCopy {
     Axis across, along;    // the flags' fastest axis; the one along the rows of the copy
     Axis others[kOthers];  // the fastest first
     uint64 tiles_across, tiles_along;
-    int64 wide, high;   // patches of a tile across, at most a warp's, and along, a multiple of these
+    int64 wide, high;   // patches of a tile across, at most as many as lanes of a warp, and along, a multiple of that
     int64 lowest, end;  // the range of bytes that the flags cover, counted from the first one
 };
 
@@ -53,7 +53,7 @@ struct FlagTile {
         const char* const first = from + across * step + along * to_next;
         const char* const last = first + (rows - 1) * to_next;
         const char *const low = first < last ? first : last, *const top = first < last ? last : first;
-        // The words of all columns exist, also beyond the flags of a row, and wherever they begin. The last row takes
+        // The words of all columns exist, wherever they begin, also those beyond the flags of a row. The last row takes
         // the place of those behind it.
         if (step == 1 && low - 3 >= lowest && top + 4 * wide + 4 <= end)
             return load_patches<4>(patches, [&](const Patch& patch, uint32(&flags)[4]) {
@@ -104,8 +104,8 @@ private:
     // A column of the patches that are number `across`.
     CUSCAN_DEVICE uint32* column(int across, int number) const { return words + (number * wide + across) * pitch; }
 
-    // load(patch, flags): the words of its rows. A thread loads kAtATime patches before it stores them in the tile:
-    // more would spill where words are tested.
+    // load(patch, flags) loads the words of its rows. A thread loads kAtATime patches before it stores them in the
+    // tile; more than one would spill where words are tested.
     template <int kAtATime, class Load>
     CUSCAN_DEVICE void load_patches(int patches, Load load) const {
         CUSCAN_NO_UNROLL
