@@ -14,6 +14,7 @@ from simulator import assert_same, prepare
 from views import view
 
 import cuscan
+from cuscan.operators import LINEAR_RECURRENCE
 from cuscan.planning.config import CopyConfig
 from cuscan.planning.preparations import preparations, prepared
 
@@ -51,6 +52,19 @@ def test_flags_are_copied_where_they_are_contiguous_along_no_axis_of_a_tile():
     turned = view(shape, strides=(1, 128 * 128, 128))  # values contiguous along axis 0, results along axis 2
     along_values = view(shape, "bool", (1, 128 * 128, 128))
     assert roles(turned, along_values, axis=1, out=view(shape)) == []
+
+
+def test_flags_are_copied_though_one_of_two_values_lies_as_they_do():
+    values = view(SHAPE), view(SHAPE, strides=C_ORDER)
+    assert roles(values, role="reset", op=LINEAR_RECURRENCE, out=view(SHAPE)) == ["reset"]
+
+
+def test_short_rows_alone_are_copied_as_one():
+    for length, strides in ((40, (48 * 9, 48, 1)), (4, (48, 4, 1))):  # 36 flags are 48 bytes apart, as 40 are
+        shape = (8192, 9, length)
+        asked = request(view(shape), mask=view(shape, "bool", (1, 8192 * length, 8192)))
+        with mock.patch(FEWEST, 0):
+            assert prepared(asked, GPU).mask.strides == strides
 
 
 def test_few_flags_are_not_copied_nor_short_or_close_rows():

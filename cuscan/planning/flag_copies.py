@@ -2,7 +2,7 @@
 
 A mask in C order beside values in Fortran order lies across the rows that are scanned: a sector has one or two flags of
 a row. A scan reads a copy of flags whose fastest axis no tile spans: tiles of contiguous rows span the scanned axis
-alone, others also the fastest axes of results and values.
+alone, those of panels and strips also the fastest axes of results and values.
 """
 
 from __future__ import annotations
@@ -83,15 +83,15 @@ def _copies(request: ScanRequest) -> list[tuple[str, ArraySpec, _Copy]]:
     given = [] if request.mask is None else [("mask", request.mask)]
     if request.segments is not None and request.segments.kind == "reset":
         given.append(("reset", request.segments.array))
-    copies, order = [], request.results[0].strides
+    copies, result, axis = [], request.results[0], request.axis
     for role, flags in given:
-        fastest, along = _fastest(flags), _fastest(request.results[0])
-        if fastest == along or fastest is None or along is None:
+        fastest, along = _fastest(flags), _fastest(result)
+        if fastest is None or along is None or fastest == along:
             continue
-        spanned = {along, request.axis, *map(_fastest, request.values)}
+        spanned = {axis, along, *map(_fastest, request.values)}
         if runs_along(request, layout_of(request)):
-            spanned, along = {request.axis}, request.axis
-        copy = None if fastest in spanned else _copied(flags.shape, flags.strides, order, along, fastest)
+            spanned, along = {axis}, axis
+        copy = None if fastest in spanned else _copied(flags.shape, flags.strides, result.strides, along, fastest)
         if copy is not None and copy.flags <= flags.reach[1] - flags.reach[0]:  # flags do not overlap
             copies.append((role, flags, copy))
     return copies
@@ -105,22 +105,23 @@ def _fastest(array: ArraySpec) -> int | None:
 
 @functools.lru_cache(MOST)
 def _copied(
-    shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...], axis: int, fastest: int
+    shape: tuple[int, ...], strides: tuple[int, ...], order: tuple[int, ...], along: int, fastest: int
 ) -> _Copy | None:
-    """Return a copy of flags with rows along an axis, or None; `order` are the strides of the results.
+    """Return a copy of flags with rows along an axis, or None if they are too few or lie too close along it.
 
-    `fastest`: the flags' own fastest axis. Axes along which they do not vary are not copied.
+    `order` are the strides of the results; `fastest` is the flags' own fastest axis. Axes along which they do not vary
+    are not copied.
     """
     axes = [a for a, n in enumerate(shape) if n > 1 and strides[a] != 0]
     count = math.prod([shape[a] for a in axes])
-    if axis not in axes or len(axes) < 2 or not FEWEST <= count <= MOST_FLAGS:
+    if along not in axes or len(axes) < 2 or not FEWEST <= count <= MOST_FLAGS:
         return None
-    if abs(strides[axis]) < APART or abs(strides[fastest]) > _PATCH or shape[fastest] < NARROWEST:
+    if abs(strides[along]) < APART or abs(strides[fastest]) > _PATCH or shape[fastest] < NARROWEST:
         return None
-    rest = sorted((a for a in axes if a != axis), key=lambda a: abs(order[a]))
-    copied, length = [0] * len(shape), shape[axis]
-    copied[axis] = 1
-    while length < SHORTEST and strides[rest[0]] == length * strides[axis]:  # short rows that follow each other are one
+    rest = sorted((a for a in axes if a != along), key=lambda a: abs(order[a]))
+    copied, length = [0] * len(shape), shape[along]
+    copied[along] = 1
+    while length < SHORTEST and strides[rest[0]] == length * strides[along]:  # short neighbouring rows are one
         copied[rest[0]] = length
         length *= shape[rest.pop(0)]
     if length < SHORTEST:
@@ -130,5 +131,5 @@ def _copied(
         dims[a] = Dimension(shape[a], (strides[a], step))
         copied[a] = step
         step *= shape[a]
-    across, along, others = dims.pop(fastest), Dimension(length, (strides[axis], 1)), merged(list(dims.values()))
-    return _Copy(tuple(copied), count, step, across, along, others) if len(others) <= _OTHERS else None
+    across, rows, others = dims.pop(fastest), Dimension(length, (strides[along], 1)), merged(list(dims.values()))
+    return _Copy(tuple(copied), count, step, across, rows, others) if len(others) <= _OTHERS else None

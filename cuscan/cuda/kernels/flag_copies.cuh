@@ -1,8 +1,8 @@
 // flag_copies: copies a mask or reset flags, whose own fastest axis the scan's tiles do not span, into the order of the
 // values, in a launch of its own before the scan. A block transposes a tile of up to 32 KiB in shared memory: its
 // threads load patches of 4 by 4 flags, as words along the flags' fastest axis, and store words along the rows of the
-// copy. A tile is as wide as the flags are, and threads load whole words at its sides, too. Rows of the copy are a
-// multiple of 16 bytes apart. What lies between them is undefined.
+// copy. A tile is as wide as the flags are, and threads load whole words at its sides, too. Rows of the copy, which may
+// be several short rows of flags, are a multiple of 16 bytes apart. What lies between them is undefined.
 #pragma once
 #include "../vectors.cuh"
 
@@ -37,7 +37,8 @@ struct FlagTile {
     // A column of the tile takes the words of its patches, and some more, so that lanes store them in different banks.
     static constexpr int kWords = 4 * kPatches + 4 * target::kWarp;
 
-    static constexpr uint32 kOne = 1 << 16;  // times a number in fixed point; a tile's patches times `wide` are no more
+    static constexpr uint32 kOne = 1 << 16;  // in numbers with a binary point
+    static_assert(kPatches * target::kWarp <= int(kOne), "otherwise divisions by `wide` are not exact");
 
     uint32* const words;
     const int wide, high, pitch;  // patches across and along; words of a column
@@ -81,8 +82,8 @@ struct FlagTile {
         const int words = (clamp(of.along.size - along, 4 * high) + 3) / 4;
         for (int c = target::thread_index() / target::kWarp; c < columns; c += kThreads / target::kWarp) {
             uint32* const first = (uint32*)(to + (across + c) * of.across.to + along);
-            const uint32* const column = this->column(c / 4, c % 4);
-            for (int w = target::thread_index() % target::kWarp; w < words; w += target::kWarp) first[w] = column[w];
+            const uint32* const from = column(c / 4, c % 4);
+            for (int w = target::thread_index() % target::kWarp; w < words; w += target::kWarp) first[w] = from[w];
         }
     }
 
@@ -101,7 +102,7 @@ private:
         }
     };
 
-    // A column of the patches that are number `across`.
+    // Column `number` of the four of each patch at place `across`.
     CUSCAN_DEVICE uint32* column(int across, int number) const { return words + (number * wide + across) * pitch; }
 
     // load(patch, flags) loads the words of its rows. A thread loads kAtATime patches before it stores them in the
@@ -140,7 +141,8 @@ CUSCAN_DEVICE void copy_flags(const char* given, char* copy, const FlagCopy& of)
     target::wait_for_previous_kernel();
     target::allow_next_kernel();
     const Tile tile(target::shared_memory<Shared>().words, int(of.wide), int(of.high));
-    // The last tile comes first, then the first one: those at the ends of the flags take the most time.
+    // The last tile comes first, then the first one: those at the ends of the flags take the most time, so they begin
+    // early.
     const uint32 block = target::block_index();
     uint32 rest = block > 0 ? block - 1 : target::block_count() - 1;
     const auto next = [&](uint64 count) {
