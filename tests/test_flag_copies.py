@@ -133,13 +133,13 @@ def test_a_copy_has_the_flags_in_their_places(name):
 
 
 @needs_compiler
-@pytest.mark.parametrize("axis, roles", [(1, ["mask", "reset"]), (0, [])])
-def test_panels_read_copies_of_flags_along_a_third_axis(axis, roles):
+@pytest.mark.parametrize("axis, wanted", [(1, ["mask", "reset"]), (0, [])])
+def test_panels_read_copies_of_flags_along_a_third_axis(axis, wanted):
     case = Across((17, 70, 36), (1, 2, 0))
     x, call = values_for(case), {"mask": case.flags(), "reset": case.flags(0.1)}
     with mock.patch(FEWEST, 0):
         simulation = prepare(x, axis=axis, **call)
-    assert [made.role for made in simulation.preparations] == roles
+    assert [made.role for made in simulation.preparations] == wanted
     assert_same(simulation.run(1), cuscan.cumsum(x, axis=axis, **call))
 
 

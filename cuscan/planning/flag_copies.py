@@ -1,4 +1,4 @@
-"""Flags copied into the order of the values, and the launch that copies them (flag_copies.cuh).
+"""Flags copied into the order of the results, and the launch that copies them (flag_copies.cuh).
 
 A mask in C order beside values in Fortran order lies across the rows that are scanned: a sector has one or two flags of
 a row. A scan reads a copy of flags whose fastest axis no tile spans: tiles of contiguous rows span the scanned axis
@@ -22,9 +22,9 @@ from cuscan.specs import ArraySpec, Segments
 
 FEWEST = 1 << 20  # flags; with fewer, the launch takes longer than the copy saves
 MOST_FLAGS = 1 << 30  # of a copy, which the workspace keeps; it takes up to 1.7 times as many bytes
-SHORTEST, NARROWEST = 32, 8  # least flags of a row of a copy, which is at least 128 flags of a tile, and across rows
+SHORTEST, NARROWEST = 32, 8  # least flags of a row of the copy, of which a tile takes 128 or more, and across rows
 APART = 16  # bytes from flag to flag of a row, least: a sector then has at most two of them
-MANY = 1024  # tiles that a copy has, unless they would be lower than a warp's words
+MANY = 1024  # least tiles of a copy, unless their columns would have fewer words than a warp has lanes
 _OTHERS = 4  # axes beside the two that tiles have
 _PATCH = 4  # flags along each axis of a thread's patch
 

@@ -1,8 +1,9 @@
 // flag_copies: copies a mask or reset flags, whose own fastest axis the scan's tiles do not span, into the order of the
-// values, in a launch of its own before the scan. A block transposes a tile of up to 32 KiB in shared memory: its
+// results, in a launch of its own before the scan. A block transposes a tile of up to 32 KiB in shared memory: its
 // threads load patches of 4 by 4 flags, as words along the flags' fastest axis, and store words along the rows of the
-// copy. A tile is as wide as the flags are, and threads load whole words at its sides, too. Rows of the copy, which may
-// be several short rows of flags, are a multiple of 16 bytes apart. What lies between them is undefined.
+// copy. A tile is at most as wide as the flags are, and threads load whole words at its sides, too. Rows of the copy,
+// each of which may be several short rows of flags, are a multiple of 16 bytes apart. What lies between them is
+// undefined.
 #pragma once
 #include "../vectors.cuh"
 
