@@ -155,32 +155,40 @@ struct WarpTile {
         for_each_result<Config>([&](auto k, auto) {
             stores.at(k).begin(reader.template element<Numbers::kResults + decltype(k)::value>(0), lane);
         });
-        auto store_all = [&](auto vectors, auto at_a_time, auto count) {
-            CUSCAN_UNROLL
-            for (int r = 0; r < decltype(vectors)::value; ++r) {
-                read_staged<decltype(at_a_time)::value>(reader, r);
-                const bool inside = r > 0 || lane > 0;
-                Running<Config> running;
-                running.present = inside || has_prefix;
-                running.value = inside ? join<Op>(has_prefix, prefix, before.get(r)) : prefix;
-                store_vector_of(reader, r, count(r), left - r * kStride, running, stores);
-            }
+        // Stores vector r, of which `count` results exist.
+        const auto store_vector = [&](int r, int count) {
+            const bool inside = r > 0 || lane > 0;
+            Running<Config> running;
+            running.present = inside || has_prefix;
+            running.value = inside ? join<Op>(has_prefix, prefix, before.get(r)) : prefix;
+            store_vector_of(reader, r, count, left - r * kStride, running, stores);
+        };
+        // Addresses behind the results are computed here, or the compiler keeps them for all tiles.
+        const auto finish = [&](int vectors, int count) {
             for_each_result<Config>([&](auto k, auto) {
-                constexpr int kEnd = decltype(vectors)::value;
-                const auto* item = reader.template element<Numbers::kResults + decltype(k)::value>(kEnd * kStride);
-                stores.at(k).finish(item, count(kEnd));
+                constexpr int kArray = Numbers::kResults + decltype(k)::value;
+                stores.at(k).finish(reader.template element<kArray>(target::anew(vectors * kStride)), count);
             });
         };
-        // The number of results from vector r on; negative if the vector lies behind the last result.
+        if (lies_inside(length, first)) {
+            CUSCAN_UNROLL
+            for (int r = 0; r < kVectors; ++r) {
+                read_staged(reader, r);
+                store_vector(r, kItems);
+            }
+            return finish(kVectors, 0);
+        }
+        // At the end of a row, vectors behind it are left out: the block's other warps wait for this one. `some` is the
+        // number of results from vector r on; negative if the vector lies behind the last result.
         const auto some = [&](int r) { return clamp(left + kItems, kElements + kItems) - kItems - r * kStride; };
-        if (is_short<Source>(geometry, first))
-            store_all(Number<1>(), Number<1>(), some);
-        else if (lies_inside(length, first))
-            store_all(Number<kVectors>(), Number<kAtATime>(), [](int r) { return r < kVectors ? kItems : 0; });
-        else if constexpr (Source::kFill && kVectors > 1)  // the last vector alone may be incomplete
-            store_all(Number<kVectors>(), Number<1>(), [&](int r) { return r < kVectors - 1 ? kItems : some(r); });
-        else
-            store_all(Number<kVectors>(), Number<1>(), some);
+        const int exist = Source::kFill ? kVectors : count_vectors(length, first);
+        CUSCAN_UNROLL
+        for (int r = 0; r < kVectors; ++r) {
+            if (r > 0 && r >= exist) break;
+            read_staged<1>(reader, r);
+            store_vector(r, Source::kFill && r + 1 < kVectors ? kItems : some(r));
+        }
+        finish(exist, some(exist));
     }
     // Whether the warp tile lies within the row, for all rows that the warp works on.
     static CUSCAN_DEVICE bool lies_inside(int64 length, int64 first) {
@@ -223,6 +231,13 @@ struct WarpTile {
     }
 
 private:
+    // How many vectors of the warp tile have results, of a row of `length`; at least 1.
+    static CUSCAN_DEVICE int count_vectors(int64 length, int64 first) {
+        if (kVectors == 1) return 1;
+        static_assert(kVectors == 1 || kLanes == target::kWarp, "where a warp has several rows, each is a vector");
+        const int count = clamp(length - first, kElements);
+        return target::uniform(count > kStride ? (count + kStride - 1) / kStride : 1);
+    }
     // Zeroes what a stage holds beyond the row's end, which is `left` elements after this thread's first: user-defined
     // operators might not tolerate arbitrary values.
     template <class Vector>

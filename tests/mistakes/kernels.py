@@ -58,11 +58,14 @@ GAPS = {"panels-apart": (1, 2, 3), "panels-parts": (2,), "staged-rows-apart": (1
 # Sums of float32. Their states have 4 bytes, unlike intervals: then blocks of tiles take tickets ahead, threads of
 # strips hold their values, and a part of whole rows is two units. In panels-strided every fifth number is a value; in
 # panels-turned values lie along the scanned axis, and results across it. Rows of clusters end behind a whole vector of
-# a warp's second ones, or within it.
+# a warp's second ones, or within it; those of tiles-first and tiles-second, which begin anywhere, within a warp's first
+# vectors or its second ones.
 SUMS = {
     "cluster-vectors": ((1, 3 * 512 - 84), -1, CLUSTERS),
     "cluster-elements": ((1, 3 * 512 - 82), -1, CLUSTERS),
     "tiles-ahead": ((500 * 512 + 4,), 0, GPU),
+    "tiles-first": ((5, 3 * 512 + 127), -1, GPU),
+    "tiles-second": ((5, 3 * 512 + 131), -1, GPU),
     "panels-sums": ((300, 2111), 0, OLDER),
     "panels-slots": ((5, 2111), 0, OLDER),
     "panels-narrow": ((300, 33), 0, TWO_SMS),
@@ -158,8 +161,24 @@ MISTAKES = (
         Kind.BOUND,
         "staged-rows",
         "warp_tile.cuh",
-        "r < kVectors - 1 ? kItems : some(r)",
+        "Source::kFill && r + 1 < kVectors ? kItems : some(r)",
         "kItems",
+    ),
+    Mistake(
+        "the-last-vector-not-stored",
+        Kind.BOUND,
+        "tiles-second",
+        "warp_tile.cuh",
+        "(count + kStride - 1) / kStride : 1",
+        "count / kStride : 1",
+    ),
+    Mistake(
+        "the-last-lane-not-finished",
+        Kind.PLACE,
+        "tiles-first",
+        "warp_tile.cuh",
+        "finish(exist, some(exist));",
+        "finish(exist - 1, some(exist));",
     ),
     Mistake(
         "staged-rows-not-waited-for",
@@ -337,7 +356,7 @@ MISTAKES = (
         Kind.PLACE,
         "tile-a-row",
         "kernels/tiles.cuh",
-        "shared.totals[group][k / kGroups % 2]",
+        "shared.totals[k % kGroups][k / kGroups % 2]",
         "shared.totals[group][0]",
     ),
     Mistake(

@@ -274,7 +274,7 @@ struct Tiles {
             source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
             group_meets(group);
         }
-        auto& totals = shared.totals[group][k / kGroups % 2].of_warp;
+        auto& totals = shared.totals[k % kGroups][k / kGroups % 2].of_warp;  // k holds fewer registers than `group`
         if (has_results(first)) {
             tile.load_flags(source, row, geometry, length, first, lane);
             tile.load_values(source, row, geometry, length, first, lane);
