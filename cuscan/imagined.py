@@ -71,7 +71,8 @@ def _at(place: Place, read: list[_Read], axis: int) -> tuple[ArrayView, ...]:
         elif one.is_value:
             views.append(view_at(shape, one.dtype, place.value, place, still))
         else:
-            there = Place(order=place.order) if one.shape == shape else Place()
+            order = place.beside_order or place.order
+            there = Place(order=order, gap=place.beside_gap) if one.shape == shape else Place()
             views.append(view_at(one.shape, one.dtype, place.beside, there, still))
     return tuple(views)
 

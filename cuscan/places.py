@@ -9,6 +9,7 @@ from typing import NamedTuple
 from cuscan.dtypes import DType
 from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import ArrayKind, ArrayView, Device
+from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.tuning import VECTOR_BYTES
 
 GPU = Device("cuda", 0)
@@ -28,6 +29,8 @@ class Place(NamedTuple):
     result_order: tuple[int, ...] | None = None  # the same of the result
     apart: tuple[int, ...] = ()  # axes that no stride walks together with the next slower one
     still: int | None = None  # the number of an array that is the same all along the scanned axis
+    beside_gap: int = 0  # behind each row of what lies beside x
+    beside_order: tuple[int, ...] | None = None  # the axes of that; None: as those of x
 
 
 # For shapes that are tried with many others.
@@ -53,11 +56,25 @@ def places_of_rows(length: int, arrays: Arrays, *, few: bool = False) -> Iterato
     what lies beside x in any case.
     """
     gaps = {0, 1, 2, 4, *(-length % multiple for multiple in (2, 4, 8, 16)), _far(length)}
-    besides = _shifts(arrays.beside)[: 2 if few else None]
-    shifts = _shifts(arrays.value), _shifts(arrays.result), besides
-    yield from itertools.starmap(Place, itertools.product(*shifts, sorted(gaps), (1, -1)))
+    besides, shifts = _besides(length, arrays.beside, few=few), (_shifts(arrays.value), _shifts(arrays.result))
+    for value, result, (beside, beside_gap), gap, every in itertools.product(*shifts, besides, sorted(gaps), (1, -1)):
+        yield Place(value, result, beside, gap, every, beside_gap=beside_gap)
     few_gaps = sorted({0, 1, -length % 16, _far(length)})
-    yield from itertools.starmap(Place, itertools.product((0, 1), (0, 1), (0, 1), few_gaps, (1, -1, 2), (0,)))
+    for value, result, (beside, beside_gap), gap, every, result_gap in itertools.product(
+        (0, 1), (0, 1), besides, few_gaps, (1, -1, 2), (0, 1)
+    ):
+        yield Place(value, result, beside, gap, every, result_gap, beside_gap=beside_gap)
+
+
+def _besides(length: int, itemsize: int, *, few: bool) -> list[tuple[int, int]]:
+    """From a boundary of 16 bytes to what lies beside x, and the gaps behind its rows: any alignment, or a few."""
+    if not itemsize:
+        return [(0, 0)]
+    shifts, gaps = _shifts(itemsize), {1, 2, *(-length % multiple for multiple in (2, 4, 8))}
+    if few:
+        shifts, gaps = shifts[:2], set()
+    gaps |= {-length % (VECTOR_BYTES // itemsize or 1), _far(length)}
+    return [*((shift, 0) for shift in shifts), *((0, gap) for gap in sorted(gaps - {0}))]
 
 
 def places_of(shape: tuple[int, ...], arrays: Arrays) -> Iterator[Place]:
@@ -70,16 +87,45 @@ def places_of(shape: tuple[int, ...], arrays: Arrays) -> Iterator[Place]:
                 few = bool(apart) or still is not None  # then rows are not dense, and vectors aligned or not
                 for place in places_of_rows(shape[order[-1]], arrays, few=few):
                     yield place._replace(order=order, result_order=order, apart=apart, still=still)
-            gaps = 0, _far(shape[order[-1]])
-            for result_order, gap in itertools.product(_orders(axes), gaps):
-                there = Place(0, 0, 0, gap, 1, 0, order, result_order, apart)
-                for value, result, every in itertools.product((0, 1), (0, 1), (1, -1)):
-                    yield there._replace(value=value, result=result, every=every)
+            across = _across(order) if arrays.beside and not apart else []  # what lies beside x lies across its rows
+            for beside_order in across:
+                for place in places_of_rows(shape[order[-1]], arrays._replace(beside=0)):
+                    yield place._replace(order=order, result_order=order, apart=apart, beside_order=beside_order)
+            for other in (None, *across):
+                there = Place(order=order, apart=apart, beside_order=other)
+                yield from _places_of_results(shape, arrays, there)
+
+
+def _places_of_results(shape: tuple[int, ...], arrays: Arrays, there: Place) -> Iterator[Place]:
+    """Ways in which results can lie in any order of axes, beside arrays that are read `there`."""
+    order = there.order or ()
+    gaps = {0, -shape[order[-1]] % VECTOR_BYTES, _far(shape[order[-1]])}
+    beside_gaps = {0, -shape[(there.beside_order or order)[-1]] % VECTOR_BYTES if arrays.beside else 0}
+    values, results = _few_shifts(arrays)
+    for result_order in _orders(order):
+        result_gaps = _aligning(shape[result_order[-1]])
+        for value, result, gap, result_gap, beside_gap, every in itertools.product(
+            values, results, gaps, result_gaps, beside_gaps, (1, -1)
+        ):
+            yield there._replace(
+                value=value,
+                result=result,
+                gap=gap,
+                every=every,
+                result_gap=result_gap,
+                result_order=result_order,
+                beside_gap=beside_gap,
+            )
+
+
+def _across(order: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Orders of axes whose fastest one is each of the others."""
+    return [(*order[:a], *order[a + 1 :], order[a]) for a in range(len(order) - 1)]
 
 
 def turned_places(arrays: Arrays) -> Iterator[Place]:
     """Ways in which arrays of two axes can lie if the neighbours of x are not those of the result."""
-    values, results = (sorted({0, 1, max(4 // (size or 4), 1)}) for size in (arrays.value, arrays.result))
+    values, results = _few_shifts(arrays)
     for orders in itertools.permutations(((0, 1), (1, 0))):
         there = Place(order=orders[0], result_order=orders[1])
         for value, result in itertools.product(values, results):
@@ -87,6 +133,16 @@ def turned_places(arrays: Arrays) -> Iterator[Place]:
         for value, result in itertools.product((0, values[-1]), (0, results[-1])):
             for gap, result_gap in ((0, 4), (4, 0), (4, 4), (1, 1)):
                 yield there._replace(value=value, result=result, gap=gap, result_gap=result_gap)
+
+
+def _aligning(length: int) -> set[int]:
+    """Gaps after which rows lie as they are, or aligned to 4 or 16 bytes, or to fewer than as they are."""
+    return {0, 1, 4, -length % WORD_BYTES, -length % VECTOR_BYTES}
+
+
+def _few_shifts(arrays: Arrays) -> Iterator[list[int]]:
+    """Elements from a boundary of 16 bytes to x and to the result: aligned, or to up to 4 bytes."""
+    return ([0, *(n for n in (1, 2, 4) if n * size <= max(size, WORD_BYTES))] for size in (arrays.value, arrays.result))
 
 
 def _far(length: int) -> int:

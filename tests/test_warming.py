@@ -106,8 +106,13 @@ def test_a_request_says_how_its_kernel_is_warmed(name, capsys, monkeypatch):
 def any_view(draw, dtype=np.float32, most=3):
     """An array with random axes, order of axes, gaps, steps and alignment."""
     shape = [int(2 ** draw.uniform(0, 18 / most)) for _ in range(draw.randint(1, most))]
+    return view_of(draw, shape, dtype, (1, 1, 1, 1, -1, 2))
+
+
+def view_of(draw, shape, dtype, steps=(1,)):
+    """An array of a shape with a random order of axes, random gaps and alignment."""
     order = draw.sample(range(len(shape)), len(shape))
-    steps = [draw.choice((1, 1, 1, 1, -1, 2)) for _ in order]
+    steps = [draw.choice(steps) for _ in order]
     taken = [shape[axis] * abs(step) for axis, step in zip(order, steps, strict=True)]
     padded = [size + draw.choice((0, 0, 1, 4)) for size in taken]
     count = math.prod(padded)
@@ -135,6 +140,21 @@ def test_the_kernels_of_a_shape_are_those_of_any_strides(dtype):
         out = draw.choice((None, np.empty(x.size + 4, x.dtype)[draw.randrange(4) :][: x.size].reshape(x.shape)))
         made = cuscan.explain(cuscan.cumsum, x, axis=draw.randrange(x.ndim), out=out, dtype=dtype, arch=90)
         assert made.plan.config in warmed(made), f"{x.shape} {x.strides} {made}"
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "role", "dtype"),
+    [((9000, 27), 1, "mask", bool), ((300, 40), 0, "reset", bool), ((70, 500), 1, "keys", np.int32)],
+)
+def test_the_kernels_of_a_shape_are_those_of_flags_and_keys_in_any_place(shape, axis, role, dtype):
+    draw = random.Random(role)
+    there = None
+    for _ in range(40):
+        x, beside = view_of(draw, shape, np.float32), view_of(draw, shape, dtype)
+        out = draw.choice((None, view_of(draw, shape, np.float32)))
+        made = cuscan.explain(cuscan.scan, x, axis=axis, out=out, arch=90, **{role: beside})
+        there = there or warmed(made)
+        assert made.plan.config in there, f"{x.strides} {beside.strides} {made}"
 
 
 X = np.ones((40, 900), np.float32)
