@@ -251,7 +251,7 @@ struct Tiles {
             shared.begun[k % kRing].wait_together(k / kRing);
             const bool exists = target::uniform(shared.slot[k % kRing].exists);
             Scanned next;
-            if (exists) scan(next, target::anew(k), group, warp_in_group);
+            if (exists) scan(next, target::anew(k), target::anew(group), warp_in_group);
             if (kScansAhead ? k >= kGroups : exists)
                 store(kScansAhead ? now : next, kScansAhead ? k - kGroups : k, warp_in_group);
             if (!exists) return;
@@ -274,7 +274,7 @@ struct Tiles {
             source.flags.fill_one_by_one(row, geometry, first - start, start, Tile::kElements, lane);
             group_meets(group);
         }
-        auto& totals = shared.totals[k % kGroups][k / kGroups % 2].of_warp;  // k holds fewer registers than `group`
+        auto& totals = shared.totals[k % kGroups][k / kGroups % 2].of_warp;
         if (has_results(first)) {
             tile.load_flags(source, row, geometry, length, first, lane);
             tile.load_values(source, row, geometry, length, first, lane);
