@@ -87,7 +87,8 @@ def places_of(shape: tuple[int, ...], arrays: Arrays) -> Iterator[Place]:
                 few = bool(apart) or still is not None  # then rows are not dense, and vectors aligned or not
                 for place in places_of_rows(shape[order[-1]], arrays, few=few):
                     yield place._replace(order=order, result_order=order, apart=apart, still=still)
-            across = _across(order) if arrays.beside and not apart else []  # what lies beside x lies across its rows
+            # What lies beside x may lie across its rows.
+            across = _across(order) if arrays.beside and not apart else []
             for beside_order in across:
                 for place in places_of_rows(shape[order[-1]], arrays._replace(beside=0)):
                     yield place._replace(order=order, result_order=order, apart=apart, beside_order=beside_order)
@@ -136,7 +137,7 @@ def turned_places(arrays: Arrays) -> Iterator[Place]:
 
 
 def _aligning(length: int) -> set[int]:
-    """Gaps after which rows lie as they are, or aligned to 4 or 16 bytes, or to fewer than as they are."""
+    """Gaps behind rows: none; those that align rows to 4 or 16 bytes; and small ones, which align them to fewer."""
     return {0, 1, 4, -length % WORD_BYTES, -length % VECTOR_BYTES}
 
 

@@ -178,8 +178,8 @@ struct WarpTile {
             }
             return finish(kVectors, 0);
         }
-        // At the end of a row, vectors behind it are left out: the block's other warps wait for this one. `some` is the
-        // number of results from vector r on; negative if the vector lies behind the last result.
+        // At the end of a row, vectors behind it are left out: the other warps of a block wait for this one. some(r) is
+        // the number of results from vector r on; negative if the vector lies behind the last result.
         const auto some = [&](int r) { return clamp(left + kItems, kElements + kItems) - kItems - r * kStride; };
         const int exist = Source::kFill ? kVectors : count_vectors(length, first);
         CUSCAN_UNROLL

@@ -245,6 +245,8 @@ struct Tiles {
 
     // A group that scans ahead holds the stage of one tile while it waits for its next.
     static_assert(!kScansAhead || kStages > kGroups, "otherwise the producer would wait for the group, too");
+    // Numbers of groups are found anew, or from k: the compiler would keep what follows from them in registers, which
+    // are scarce, for all tiles.
     CUSCAN_DEVICE void run_group(int group, int warp_in_group) {
         Scanned now;
         for (uint32 k = group;; k += kGroups) {
