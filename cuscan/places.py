@@ -9,7 +9,6 @@ from typing import NamedTuple
 from cuscan.dtypes import DType
 from cuscan.interop.numpy import LIBRARY
 from cuscan.interop.view import ArrayKind, ArrayView, Device
-from cuscan.planning.hardware import WORD_BYTES
 from cuscan.planning.tuning import VECTOR_BYTES
 
 GPU = Device("cuda", 0)
@@ -52,8 +51,8 @@ class Arrays(NamedTuple):
 def places_of_rows(length: int, arrays: Arrays, *, few: bool = False) -> Iterator[Place]:
     """All ways in which rows of a length can lie: any alignment of the first one and of the others.
 
-    If x is strided or has gaps that the result has not, arrays are aligned, or not at all. With `few`, this is so of
-    what lies beside x in any case.
+    If x is strided, or its gaps are not those of the result, both are aligned or not at all. With `few`, what lies
+    beside x has few alignments in any case.
     """
     gaps = {0, 1, 2, 4, *(-length % multiple for multiple in (2, 4, 8, 16)), _far(length)}
     besides, shifts = _besides(length, arrays.beside, few=few), (_shifts(arrays.value), _shifts(arrays.result))
@@ -92,14 +91,12 @@ def places_of(shape: tuple[int, ...], arrays: Arrays) -> Iterator[Place]:
             for beside_order in across:
                 for place in places_of_rows(shape[order[-1]], arrays._replace(beside=0)):
                     yield place._replace(order=order, result_order=order, apart=apart, beside_order=beside_order)
-            for other in (None, *across):
-                there = Place(order=order, apart=apart, beside_order=other)
-                yield from _places_of_results(shape, arrays, there)
+            for of_beside in (None, *across):
+                yield from _places_of_results(shape, arrays, order, Place(apart=apart, beside_order=of_beside))
 
 
-def _places_of_results(shape: tuple[int, ...], arrays: Arrays, there: Place) -> Iterator[Place]:
-    """Ways in which results can lie in any order of axes, beside arrays that are read `there`."""
-    order = there.order or ()
+def _places_of_results(shape: tuple[int, ...], arrays: Arrays, order: tuple[int, ...], there: Place) -> Iterator[Place]:
+    """Ways in which results can lie in any order of axes, beside an x whose axes have this order."""
     gaps = {0, -shape[order[-1]] % VECTOR_BYTES, _far(shape[order[-1]])}
     beside_gaps = {0, -shape[(there.beside_order or order)[-1]] % VECTOR_BYTES if arrays.beside else 0}
     values, results = _few_shifts(arrays)
@@ -113,6 +110,7 @@ def _places_of_results(shape: tuple[int, ...], arrays: Arrays, there: Place) -> 
                 result=result,
                 gap=gap,
                 every=every,
+                order=order,
                 result_gap=result_gap,
                 result_order=result_order,
                 beside_gap=beside_gap,
@@ -137,13 +135,14 @@ def turned_places(arrays: Arrays) -> Iterator[Place]:
 
 
 def _aligning(length: int) -> set[int]:
-    """Gaps behind rows: none; those that align rows to 4 or 16 bytes; and small ones, which align them to fewer."""
-    return {0, 1, 4, -length % WORD_BYTES, -length % VECTOR_BYTES}
+    """Gaps behind rows: none; those that align rows to 4 or 16 elements; and small ones, which align them to fewer."""
+    return {0, 1, 4, -length % 4, -length % 16}
 
 
 def _few_shifts(arrays: Arrays) -> Iterator[list[int]]:
     """Elements from a boundary of 16 bytes to x and to the result: aligned, or to up to 4 bytes."""
-    return ([0, *(n for n in (1, 2, 4) if n * size <= max(size, WORD_BYTES))] for size in (arrays.value, arrays.result))
+    sizes = arrays.value, arrays.result or 4  # there may be no result
+    return ([0, *(n for n in (1, 2, 4) if n * size <= max(size, 4))] for size in sizes)
 
 
 def _far(length: int) -> int:
