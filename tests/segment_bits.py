@@ -11,7 +11,7 @@ from simulator import CODE, DeviceCode, Memory, SimulationError, run_before
 from views import view
 
 from cuscan.planning.config import Preparation, StartsConfig, Target
-from cuscan.planning.segment_starts import PIECE, plan_starts
+from cuscan.planning.segment_starts import plan_starts
 
 Array = np.ndarray[Any, Any]
 
@@ -73,9 +73,10 @@ def starts_in(given: str, items: Array, reverse: bool) -> Array:
 
 def _marks(made: Preparation, memory: Memory, length: int, run: int, seed: int, code: DeviceCode) -> Array:
     count, step, *sizes, _, backwards = made.words
-    pieces = made.nbytes * 8 // PIECE
+    assert isinstance(made.config, StartsConfig)
+    pieces = made.nbytes * 8 // made.config.piece
     made = made._replace(
-        grid=-(-pieces // (run * made.config.warps)), words=(count, step, *sizes, run * PIECE, backwards)
+        grid=-(-pieces // (run * made.config.warps)), words=(count, step, *sizes, run * made.config.piece, backwards)
     )
     bits = run_before(made, memory, 90, seed, code)
     marks = np.unpackbits(bits.array.view(np.uint8), bitorder="little")

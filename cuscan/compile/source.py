@@ -132,7 +132,7 @@ def _function(config: StartsConfig | CopyConfig) -> str:
         return f"copy_flags<{config.block}, {config.patches}>"
     if config.given == "offsets":
         return f"starts_of_offsets<cuscan::{config.item}, {config.warps}, {config.chunk}, {_literal(config.carries)}>"
-    return f"starts_of_items<cuscan::{config.item}, {config.warps}, {_literal(config.given == 'keys')}>"
+    return f"starts_of_items<cuscan::{config.item}, {config.warps}, {config.chunk}, {_literal(config.given == 'keys')}>"
 
 
 def _argument(name: str, operand: Operand) -> str:

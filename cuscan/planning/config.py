@@ -150,11 +150,20 @@ class StartsConfig:
 
     item: str
     given: str = "offsets"
-    warps: int = 8  # per block
     carries: bool = False  # with offsets: whether a carry comes in; it belongs to the first segment only
-    chunk: int = 256  # with offsets: 32-bit words of bits that a warp produces at a time
     family: ClassVar[str] = "segment_starts"
     cluster: ClassVar[int] = 1
+    warps: ClassVar[int] = 8  # per block
+
+    @property
+    def chunk(self) -> int:
+        """32-bit words of bits that a warp produces at a time: in shared memory, or of items that are in flight."""
+        return 256 if self.given == "offsets" else 8
+
+    @property
+    def piece(self) -> int:
+        """Positions of which a warp has a multiple."""
+        return 32 * min(self.chunk, 32)
 
     @property
     def block(self) -> int:
@@ -173,8 +182,8 @@ class StartsConfig:
 class CopyConfig:
     """The configuration of the kernel that copies flags into the order of the values."""
 
-    patches: int = 2048  # of 4 by 4 flags, in a tile
     family: ClassVar[str] = "flag_copies"
+    patches: ClassVar[int] = 2048  # of 4 by 4 flags, in a tile
     cluster: ClassVar[int] = 1
     block: ClassVar[int] = 256
     blocks_per_sm: ClassVar[int] = 4

@@ -23,7 +23,6 @@ from cuscan.specs import Segments
 FEWEST = 1 << 23  # elements of a scan by flags or keys; with fewer, the launch takes longer than the bits save
 FEWEST_ACROSS = 1 << 18  # the same by keys where strips and whole rows can take bits: they take no keys
 MOST_STATE = 16  # bytes of a state of such a scan, at most; with wider ones, tiles that read bits spill registers
-PIECE = 32 * 32  # positions: one 32-bit word of bits per lane of a warp
 
 
 def _become_bits(segments: Segments, request: ScanRequest, target: Target) -> bool:
@@ -71,7 +70,7 @@ def plan_starts(request: ScanRequest, target: Target) -> Preparation | None:
         return None
     given, length = segments.array, request.shape[request.axis]
     config = StartsConfig(given.dtype.cpp, segments.kind, carries=by_offsets and bool(request.carry_in))
-    pieces = max(-(-length // PIECE), 1)
+    pieces = max(-(-length // config.piece), 1)
     run = -(-pieces // (target.sm_count * config.blocks_per_sm * config.warps))  # pieces per warp
     step = given.strides[0 if by_offsets else request.axis] * given.dtype.itemsize
     return Preparation(
@@ -82,9 +81,9 @@ def plan_starts(request: ScanRequest, target: Target) -> Preparation | None:
             given.shape[0] if by_offsets else length,
             step,
             length,
-            pieces * PIECE,
-            run * PIECE,
+            pieces * config.piece,
+            run * config.piece,
             int(request.reverse),
         ),
-        nbytes=pieces * PIECE // 8,
+        nbytes=pieces * config.piece // 8,
     )

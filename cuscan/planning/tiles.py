@@ -104,9 +104,11 @@ def _make_blocks(
         staged, flag_bytes = tuple([i for i in staged if i < values]), 0
     flag_stages = FLAG_STAGES if flag_bytes else 1
     flag_bytes = flag_bytes or BULK_BYTES
-    # Stages for the tiles that groups work on, and for prefetched ones.
+    # Stages for the tiles that groups work on, and for prefetched ones. Without values to prefetch, a block takes no
+    # tile before a group is free for it: other blocks would wait longer for the aggregate.
     stages = (room - flag_bytes) // (value_bytes + tile_bytes)
-    stages = min(stages, groups + -(-AHEAD_BYTES // value_bytes), 4 * groups)
+    ahead_tiles = -(-AHEAD_BYTES // value_bytes) if any([i < values for i in staged]) else 0
+    stages = min(stages, groups + ahead_tiles, 4 * groups)
     # Unaligned rows take a producer longer, so each ticket covers at least two. If they are so short that many groups
     # wait for them, two producers each serve every second tile, group and stage.
     shifted = not chained and any(accesses[i] in SHIFTED for i in staged)

@@ -11,8 +11,8 @@ struct Segmentation {
     uint64 count;     // number of offsets
     int64 step;       // bytes from one offset, flag or key to the next
     int64 length;     // elements along the axis
-    int64 positions;  // number of bits: the length, rounded up to a word for each lane of a warp
-    int64 run;        // positions of a warp, rounded likewise
+    int64 positions;  // number of bits: the length, rounded up to whole pieces
+    int64 run;        // positions of a warp, a number of pieces
     int64 reverse;
 };
 
@@ -27,10 +27,11 @@ struct OffsetCursor {
     const int lane;
     uint64 at;  // the next entry
 
-    // Moves to the first entry from here on that is not below `bound`, in steps that divide the rest by 32.
+    // Moves to the first entry from here on that is not below `bound`, in steps that divide the rest by 32, or to one
+    // of the few before it that `pass` then reads with it.
     CUSCAN_DEVICE void seek(int64 bound) {
         uint64 high = count;
-        while (at < high) {
+        while (at + kLoads * target::kWarp < high) {
             const uint64 stride = (high - at + target::kWarp - 1) / target::kWarp, probe = at + lane * stride;
             const bool below = probe < high && entry(probe) < bound;
             const uint64 found = target::count_bits(target::ballot(below));
@@ -120,10 +121,10 @@ CUSCAN_DEVICE void starts_of_offsets(const char* offsets, uint32* bits, const Se
 }
 
 // A segment starts at each true flag; or, with kKeys, where a key differs from the one before it in the scan, so not at
-// position 0. A warp handles a word for each lane at a time; its lanes read the items of one word together.
-template <class Item, int kWarps, bool kKeys>
+// position 0. A warp handles a chunk of kWords words at a time, whose items are in flight together; its lanes read the
+// items of one word together.
+template <class Item, int kWarps, int kWords, bool kKeys>
 CUSCAN_DEVICE void starts_of_items(const char* items, uint32* bits, const Segmentation& of) {
-    constexpr int kLoads = 8;  // words whose items are in flight
     target::wait_for_previous_kernel();
     target::allow_next_kernel();
     const int warp = target::thread_index() / target::kWarp, lane = target::thread_index() % target::kWarp;
@@ -133,34 +134,31 @@ CUSCAN_DEVICE void starts_of_items(const char* items, uint32* bits, const Segmen
     const char* const first = items + (of.reverse ? (of.length - 1) * of.step : 0);
     auto last = arithmetic(Item{});  // the key before the next word
     if (kKeys && begin > 0 && begin < end) last = arithmetic(*(const Item*)(first + (begin - 1) * step));
-    for (int64 at = begin; at < end; at += 32 * target::kWarp) {
-        const int count = of.length - at < 32 * target::kWarp ? int(of.length - at) : 32 * target::kWarp;
+    for (int64 at = begin; at < end; at += 32 * kWords) {
+        const int count = of.length - at < 32 * kWords ? int(of.length - at) : 32 * kWords;
         const char* here = first + (at + lane) * step;
-        uint32 word = 0;
-        CUSCAN_NO_UNROLL
-        for (int number = lane; number < 32 * target::kWarp; number += 32 * kLoads) {
-            Item item[kLoads];
-            CUSCAN_UNROLL
-            for (int k = 0; k < kLoads; ++k) {
-                item[k] = {};
-                if (number + k * 32 < count) item[k] = *(const Item*)here;
-                here += 32 * step;
-            }
-            CUSCAN_UNROLL
-            for (int k = 0; k < kLoads; ++k) {
-                const auto one = arithmetic(item[k]);
-                bool starts = one != 0;
-                if constexpr (kKeys) {
-                    auto before = target::shuffle_up(one, 1);
-                    if (lane == 0) before = last;
-                    last = target::broadcast(one, target::kWarp - 1);
-                    starts = one != before && number + k * 32 < count && (k > 0 || number > 0 || at > 0);
-                }
-                const uint32 found = target::ballot(starts);
-                if (lane == number / 32 + k) word = found;
-            }
+        Item item[kWords];
+        CUSCAN_UNROLL
+        for (int w = 0; w < kWords; ++w) {
+            item[w] = {};
+            if (w * 32 + lane < count) item[w] = *(const Item*)here;
+            here += 32 * step;
         }
-        bits[at / 32 + lane] = word;
+        uint32 word = 0;
+        CUSCAN_UNROLL
+        for (int w = 0; w < kWords; ++w) {
+            const auto one = arithmetic(item[w]);
+            bool starts = one != 0;
+            if constexpr (kKeys) {
+                auto before = target::shuffle_up(one, 1);
+                if (lane == 0) before = last;
+                last = target::broadcast(one, target::kWarp - 1);
+                starts = one != before && w * 32 + lane < count && (w > 0 || lane > 0 || at > 0);
+            }
+            const uint32 found = target::ballot(starts);
+            if (lane == w) word = found;
+        }
+        if (lane < kWords) bits[at / 32 + lane] = word;
     }
 }
 
