@@ -104,4 +104,6 @@ def sorted_offsets(length: int) -> dict[str, Array]:
         "empty": np.sort(
             np.repeat([0, min(5, length), third, third + 1, third + 3, length], [130, 1, 1000, 128, 129, 300])
         ),
+        # Searches end on the entry behind a run of equal ones, and before it.
+        "runs": np.concatenate([[*[20 * i + 5] * (200 + i), 20 * i + 6] for i in range(60)]),
     }

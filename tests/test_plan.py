@@ -463,9 +463,9 @@ def test_tiles_are_loaded_in_bulk_where_they_are_aligned_or_dense():
     assert all(str(made.config.values[0]).endswith(", true>") == bool(staged(made)) for made in plans.values())
     assert not staged(make_plan(request(view((9, 10001))), Target(80, 108)))
     old = make_plan(request(view((2**20,))), Target(80, 108))
-    assert not staged(old) and constants(old, "Groups", "Stages", "FlagStages") == (3, 12, 1)
+    assert not staged(old) and constants(old, "Groups", "Stages", "FlagStages") == (3, 3, 1)
     # Each of three groups: two floats per warp. Each tile in flight: barriers, slot, carry and aggregate.
-    assert old.config.shared_bytes == tiles.SHARED_REST + 3 * 2 * 8 * 4 + 15 * (48 + 16 + 4) + 12 * 16 + 16
+    assert old.config.shared_bytes == tiles.SHARED_REST + 3 * 2 * 8 * 4 + 6 * (48 + 16 + 4) + 3 * 16 + 16
 
 
 def test_a_block_holds_the_tiles_of_its_groups_and_as_many_on_their_way_as_fit():

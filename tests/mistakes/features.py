@@ -11,7 +11,7 @@ from operator_examples import AFFINE, MATRIX_PRODUCT
 
 from cuscan import Operator
 from cuscan.operators import INDEXED, LINEAR_RECURRENCE
-from cuscan.planning.segment_starts import PIECE
+from cuscan.planning.config import StartsConfig
 from mistakes import Kind, Mistake
 
 BACKWARDS, EXCLUSIVE, LAST = {"reverse": True}, {"exclusive": True}, {"return_last": True}
@@ -60,8 +60,10 @@ CALLS = {
     "offsets-words": Case("", "max", (2 * 16384,), draw=draws("int8"), segments="offsets-each", units=None, seeds=1),
     "offsets-panels": of_family("panels-shared", "", "add", draw=draws("float64"), segments="offsets"),
     "offsets-panels-kept": of_family("panels-kept", "", "add", segments="offsets"),
-    "offsets-leading": Case("", "add", (2, 2 * PIECE), segments="offsets", call=LEADING),
-    "offsets-leading-panels": Case("", "add", (2, 2 * PIECE, 9), 1, segments="offsets", call=LEADING),
+    "offsets-leading": Case("", "add", (2, 2 * StartsConfig("int64").piece), segments="offsets", call=LEADING),
+    "offsets-leading-panels": Case(
+        "", "add", (2, 2 * StartsConfig("int64").piece, 9), 1, segments="offsets", call=LEADING
+    ),
     "index": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003), call=BACKWARDS),
     "index-forward": of_family("tiles-shared", "", MAX, draw=tied("float32", 0.003)),
     "index-last": of_family("tiles-shared", "", INDEXED["max", "last"], draw=tied("bool"), masked=True),
@@ -215,7 +217,6 @@ MISTAKES = (
     Mistake("last-boundary-lost", Kind.BOUND, "offsets", STARTS, "offset[k] < to) mark", "offset[k] < to - 1) mark"),
     Mistake("row-start-is-a-boundary", Kind.BOUND, "offsets-carry", STARTS, "start > 0 ? start : 1", "start"),
     Mistake("reverse-off-by-one", Kind.BOUND, "offsets-backwards", STARTS, "of.length - from + 1", "of.length - from"),
-    Mistake("search-for-more", Kind.BOUND, "offsets", STARTS, "entry(probe) < bound", "entry(probe) <= bound"),
     Mistake("skipped-too-far", Kind.BOUND, "offsets-empty", STARTS, "seek(last + 1)", "seek(last + 2)"),
     Mistake("only-32-offsets", Kind.BOUND, "offsets", STARTS, "                at += target::kWarp;", "return;"),
     Mistake(

@@ -8,10 +8,11 @@ import numpy as np
 from segment_bits import CHUNK, bits_of, found, found_in, sorted_offsets, starts_in
 from simulator import DeviceCode
 
-from cuscan.planning.segment_starts import PIECE
+from cuscan.planning.config import StartsConfig
 from mistakes import Kind, Mistake
 
 HEADER = "kernels/segment_starts.cuh"
+PIECE, PIECE_OF_ITEMS = (StartsConfig("int64", given).piece for given in ("offsets", "keys"))  # positions
 
 MISTAKES = (
     Mistake("first-of-a-chunk-lost", Kind.BOUND, "starts", HEADER, "start > 0 ? start : 1", "start + 1"),
@@ -28,7 +29,7 @@ MISTAKES = (
         "(offset)",
     ),
     Mistake("reverse-is-one-off", Kind.BOUND, "starts", HEADER, "? of.length - offset :", "? of.length - 1 - offset :"),
-    Mistake("search-for-more", Kind.BOUND, "starts", HEADER, "entry(probe) < bound", "entry(probe) <= bound"),
+    Mistake("search-for-more", Kind.BOUND, "search", HEADER, "entry(probe) < bound", "entry(probe) <= bound"),
     Mistake("search-goes-too-far", Kind.BOUND, "starts", HEADER, "(found - 1) * stride + 1", "found * stride"),
     Mistake(
         "cursor-not-kept", Kind.BOUND, "starts", HEADER, "target::count_bits(~beyond & (beyond - 1));", "target::kWarp;"
@@ -75,26 +76,27 @@ MISTAKES = (
         "of.length * of.step : 0",
     ),
     Mistake("items-close-together", Kind.BOUND, "items", HEADER, "(at + lane) * step", "at * step + lane"),
-    Mistake("items-behind-the-end", Kind.BOUND, "items", HEADER, "if (number + k * 32 < count) item", "item"),
+    Mistake("items-behind-the-end", Kind.BOUND, "items", HEADER, "if (w * 32 + lane < count) item", "item"),
     Mistake("key-before-a-run-lost", Kind.BOUND, "items", HEADER, "kKeys && begin > 0 && begin < end", "false"),
     Mistake("key-before-a-run-one-off", Kind.BOUND, "items", HEADER, "(begin - 1) * step", "begin * step"),
     Mistake(
         "key-before-a-word-lost", Kind.BOUND, "items", HEADER, "last = target::broadcast(one, target::kWarp - 1);", ""
     ),
-    Mistake("first-key-starts", Kind.BOUND, "items", HEADER, " && (k > 0 || number > 0 || at > 0)", ""),
+    Mistake("first-key-starts", Kind.BOUND, "items", HEADER, " && (w > 0 || lane > 0 || at > 0)", ""),
     Mistake(
-        "first-of-a-piece-lost", Kind.BOUND, "items", HEADER, "(k > 0 || number > 0 || at > 0)", "(k > 0 || number > 0)"
+        "first-of-a-piece-lost", Kind.BOUND, "items", HEADER, "(w > 0 || lane > 0 || at > 0)", "(w > 0 || lane > 0)"
     ),
-    Mistake("end-starts", Kind.BOUND, "items", HEADER, " && number + k * 32 < count && ", " && "),
+    Mistake("end-starts", Kind.BOUND, "items", HEADER, " && w * 32 + lane < count && ", " && "),
     Mistake(
         "keys-by-their-bytes",
         Kind.ORDER,
         "items",
         HEADER,
-        "const auto one = arithmetic(item[k]);",
-        "const auto one = uint32((unsigned char&)item[k]);",
+        "const auto one = arithmetic(item[w]);",
+        "const auto one = uint32((unsigned char&)item[w]);",
     ),
-    Mistake("word-of-another-lane", Kind.ORDER, "items", HEADER, "lane == number / 32 + k", "lane == k"),
+    Mistake("word-of-another-lane", Kind.ORDER, "items", HEADER, "lane == w", "lane == kWords - 1 - w"),
+    Mistake("zeros-behind-a-chunk", Kind.BOUND, "items", HEADER, "if (lane < kWords) bits", "bits"),
     Mistake(
         "run-of-items-too-long",
         Kind.BOUND,
@@ -114,10 +116,20 @@ def check(code: DeviceCode) -> None:
             np.testing.assert_array_equal(got, bits_of(offsets, length, reverse))
 
 
+def check_search(code: DeviceCode) -> None:
+    """Searches that find where each warp begins at their first step."""
+    length = 32 * PIECE - 1
+    for reverse in (False, True):
+        offsets = np.arange(length + 1)
+        np.testing.assert_array_equal(
+            found(offsets, length, reverse=reverse, code=code), bits_of(offsets, length, reverse)
+        )
+
+
 def check_items(code: DeviceCode) -> None:
     """Flags and keys, also apart and in reverse; NaN and -0; a last warp with nothing to do."""
     rng = np.random.default_rng(0)
-    for length, run in ((9 * PIECE - 3, 1), (3 * PIECE - 3, 2), (70, 1)):
+    for length, run in ((9 * PIECE_OF_ITEMS - 3, 1), (3 * PIECE_OF_ITEMS - 3, 2), (70, 1)):
         keys = np.repeat(rng.choice([0.0, -0.0, 1.0, 2.0], length), 2)[:length]
         keys[[0, 5, -1]] = np.nan
         for seed, (items, reverse, stride) in enumerate(
@@ -128,4 +140,4 @@ def check_items(code: DeviceCode) -> None:
             np.testing.assert_array_equal(got, starts_in(given, items, reverse))
 
 
-CASES = {"starts": check, "items": check_items}
+CASES = {"starts": check, "search": check_search, "items": check_items}

@@ -143,6 +143,7 @@ CUSCAN_DEVICE void starts_of_items(const char* items, uint32* bits, const Segmen
             item[w] = {};
             if (w * 32 + lane < count) item[w] = *(const Item*)here;
             here += 32 * step;
+            target::settle(here);  // one address at a time, or all occupy registers
         }
         uint32 word = 0;
         CUSCAN_UNROLL
