@@ -44,6 +44,7 @@ class Case:
     shift: tuple[int, int] = (0, 0)
     op: Any = "add"
     in_place: bool = False
+    rows: int = ROWS
     sms: int = 24
     shared_bytes: int = 228 * 1024
     call: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Case:
 
     def arrays(self) -> tuple[Array, dict[str, Any]]:
         rng, dtype = np.random.default_rng(len(self.name)), np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
-        value = self.placed(dtype, 0, ROWS)
+        value = self.placed(dtype, 0, self.rows)
         value[...] = rng.integers(0, 2, value.shape) if self.dtype == "bool" else rng.integers(-9, 9, value.shape) / 4
         call = {"axis": 0, **self.call}
         if self.result:
@@ -63,7 +64,7 @@ class Case:
         if self.in_place:
             return value, call | {"out": value}
         results = np.dtype(getattr(ml_dtypes, self.result or self.dtype, self.result or self.dtype))
-        return value, call | {"out": self.placed(results, 1, ROWS + self.call.get("include_initial", False))}
+        return value, call | {"out": self.placed(results, 1, self.rows + self.call.get("include_initial", False))}
 
     def prepare(self) -> Simulation:
         value, call = self.arrays()
@@ -109,6 +110,27 @@ def test_rows_that_begin_anywhere(case: Case) -> None:
     constants = dict(simulation.plan.config.constants)
     assert (simulation.plan.config.family, constants["Halo"], constants["Flat"]) == ("strips", case.halo, 0)
     for seed in range(3):
+        assert_same(simulation.run(seed), expected)
+
+
+IN_BULK = (  # seven tiles or more for one block, the last one of which has few rows; one more than fills batches of two
+    Case("words", "float32", 8, 0, rows=6 * 1024 + 37, sms=1),
+    Case("words-reverse", "float32", 2, 0, rows=6 * 4096 + 1037, shift=(8, 8), sms=1, call={"reverse": True}),
+    Case("words-in-place", "float32", 8, 0, rows=6 * 1024 + 37, in_place=True, sms=1),
+    Case("words-with-an-initial-row", "float32", 8, 0, rows=6 * 1024 + 36, sms=1, call={"include_initial": True}),
+    Case("words-with-an-initial-row-alone", "float32", 8, 0, rows=6 * 1024, sms=1, call={"include_initial": True}),
+    Case("halves", "bfloat16", 5, 0, rows=8 * 1024 + 333, shift=(2, 6), sms=1),
+    Case("halves-reverse", "bfloat16", 5, 0, rows=8 * 1024 + 1, shift=(4, 8), sms=1, call={"reverse": True}),
+)
+
+
+@pytest.mark.parametrize("case", IN_BULK, ids=lambda case: case.name)
+def test_last_tiles_move_in_bulk(case: Case) -> None:
+    value, call = case.arrays()
+    expected, simulation = cuscan.scan(value, case.op, **call).copy(), case.prepare()
+    constants = dict(simulation.plan.config.constants)
+    assert (simulation.plan.config.family, constants["Flat"], constants["BulkStores"]) == ("strips", 1, 1)
+    for seed in range(2):
         assert_same(simulation.run(seed), expected)
 
 

@@ -148,24 +148,23 @@ struct StripTile : Elements<Config> {
     }
     // The number of columns whose last results no other tile has.
     CUSCAN_DEVICE int own() const { return width < Layout::kOwn ? width : Layout::kOwn; }
-    // Whether each of some arrays of the tile, of which `rows` rows exist, is whole and one stretch of memory.
+    static CUSCAN_DEVICE int first_row(int warp) { return first_run(warp) * kRunRows; }  // of a store warp's
+    // Whether each of some arrays is one stretch of memory in every tile, so that it moves in bulk.
     template <class List>
-    static CUSCAN_DEVICE bool lies_together(int rows) {
-        return kAreAcross<List> && Config::kFlat && (Config::kAligned == 16 || kAnywhere) && target::kHasBulkCopy &&
-               rows == kRows;
-    }
-    // Whether all values do, and the pieces at their ends lie within the arrays.
+    static constexpr bool kLieTogether =
+        kAreAcross<List> && Config::kFlat && (Config::kAligned == 16 || kAnywhere) && target::kHasBulkCopy;
+    // Whether all values are, and the pieces at the ends of the tile's stretches lie within the arrays.
     CUSCAN_DEVICE bool values_lie_together() const {
-        bool together = lies_together<typename Config::Values>(value_rows());
-        if constexpr (kAnywhere)
+        const int rows = value_rows();
+        bool together = kLieTogether<typename Config::Values> && rows > 0;
+        if (together && (kAnywhere || rows < kRows))  // otherwise the stretches are whole pieces
             for_each_value<Config>([&](auto k, auto operand) {
                 constexpr int kArray = decltype(k)::value;
                 if constexpr (!kStandsStill<decltype(operand)>) {
-                    const Pieces pieces = this->pieces<typename decltype(operand)::Type>(kArray);
-                    const char* const begin = origin.array[kArray];
+                    const Stretch stretch = this->stretch<typename decltype(operand)::Type>(kArray, rows);
+                    const char *const begin = origin.array[kArray], *const first = stretch.memory + stretch.place();
                     const Span& span = geometry.span[kArray];
-                    together = together && pieces.first >= begin + span.lowest &&
-                               pieces.first + pieces.bytes <= begin + span.end;
+                    together = together && first >= begin + span.lowest && first + stretch.bytes() <= begin + span.end;
                 }
             });
         return together;
@@ -181,7 +180,7 @@ struct StripTile : Elements<Config> {
             for_each_value<Config>([&](auto k, auto operand) {
                 using Operand = decltype(operand);
                 if (together && !kStandsStill<Operand>)
-                    bytes += pieces<typename Operand::Type>(decltype(k)::value).bytes;
+                    bytes += stretch<typename Operand::Type>(decltype(k)::value, value_rows()).bytes();
             });
             if (bytes > 0) {
                 target::fence_before_copies();
@@ -309,28 +308,32 @@ struct StripTile : Elements<Config> {
         else
             each_piece(warp, finish_piece);
     }
-    // Called by a warp, for a tile that is one stretch of memory, after its lanes have written their part, called
-    // fence_before_copies and synchronised.
+    // Called by a warp that has results, where these lie together, after its lanes have written them, called
+    // fence_before_copies and synchronised. Whole pieces move in bulk, items before and behind them one by one.
     CUSCAN_DEVICE void store_together(Results& results, int warp, int lane) const {
         for_each_result<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            constexpr int kTaken = Layout::kWarpRuns * kRunRows * kColumns, kBytes = kTaken * int(sizeof(T));
-            const int first = Config::kBack ? kRows * kColumns - (warp + 1) * kTaken : warp * kTaken;
-            T* const to = Flat<T>::lowest((T*)at.array[kArray]) + first;
-            const T* const from = flat_results<T>(kArray, results.at(k), warp) + first;
-            if constexpr (kAnywhere) {  // pieces, and single items before and behind them
-                const int head = int(-uint32(reinterpret_cast<uint64>(to)) % kPiece) / int(sizeof(T));
-                const int inner = (kBytes - head * int(sizeof(T))) / kPiece * kPiece;
-                const int end = head + inner / int(sizeof(T));
-                if (lane == 0) target::store_in_bulk(to + head, from + head, inner);
-                for (int i = lane; i < kTaken - (end - head); i += target::kWarp) {
-                    const int item = i < head ? i : i - head + end;
+            constexpr int kSize = int(sizeof(T));
+            const int first = first_row(warp);
+            const auto store_rows = [&](int taken) {
+                const int begin = (Config::kBack ? kRows - first - taken : first) * kColumns, count = taken * kColumns;
+                T* const to = Flat<T>::lowest((T*)at.array[kArray]) + begin;
+                const T* const from = flat_results<T>(kArray, results.at(k), warp) + begin;
+                constexpr bool kOnPieces = !(kAnywhere || Config::kBack);
+                const int before = kOnPieces ? 0 : int(-uint32(reinterpret_cast<uint64>(to)) % kPiece) / kSize;
+                const int head = before < count ? before : count, inner = (count - head) * kSize / kPiece * kPiece;
+                const int tail = head + inner / kSize;
+                if (lane == 0 && inner > 0) target::store_in_bulk(to + head, from + head, inner);
+                for (int i = lane; i < count - (tail - head); i += target::kWarp) {
+                    const int item = i < head ? i : i - head + tail;
                     to[item] = from[item];
                 }
-            } else if (lane == 0) {
-                target::store_in_bulk(to, from, kBytes);
-            }
+            };
+            if (rows == kRows)
+                store_rows(kTaken);
+            else
+                store_rows(clamp(rows - first, kTaken));
         });
         if (lane == 0) target::wait_for_bulk_stores();
     }
@@ -338,7 +341,7 @@ struct StripTile : Elements<Config> {
         for_each_result<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             constexpr int kArray = Numbers::kResults + decltype(k)::value;
-            const int first = first_run(warp) * kRunRows;
+            const int first = first_row(warp);
             if constexpr (kIsAlong<decltype(operand)>) {
                 store_turned<T>(kArray, results.at(k).item, first, first_column(warp), lane);
             } else if constexpr (Config::kFlat) {
@@ -366,17 +369,18 @@ private:
         typename Operand::Type item[kRunRows][kAcross];
     };
 
-    // The pieces that an array of a flat tile lies in.
-    struct Pieces {
-        const char* first;
-        uint32 bytes;
+    // The stretch of memory that rows of a flat tile of an array are.
+    struct Stretch {
+        const char* memory;  // the piece in which a whole tile would begin; it lies at the beginning of the buffer
+        int begin, end;      // of the rows, in bytes from there
+        CUSCAN_DEVICE int place() const { return begin / kPiece * kPiece; }
+        CUSCAN_DEVICE uint32 bytes() const { return (end + kPiece - 1) / kPiece * kPiece - place(); }  // of its pieces
     };
     template <class T>
-    CUSCAN_DEVICE Pieces pieces(int array) const {
-        constexpr uint32 kBytes = Layout::kElements * sizeof(T);
+    CUSCAN_DEVICE Stretch stretch(int array, int rows) const {
+        const int beyond = this->beyond<T>(array), begin = beyond + Flat<T>::begin(rows) * int(sizeof(T));
         const char* const lowest = (const char*)Flat<T>::lowest((T*)at.array[array]);
-        return {lowest - beyond<T>(array),
-                kAnywhere ? (beyond<T>(array) + kBytes + kPiece - 1) / kPiece * kPiece : kBytes};
+        return {lowest - beyond, begin, begin + rows * kColumns * int(sizeof(T))};
     }
     // How far a flat tile of an array begins beyond a multiple of 16 bytes.
     template <class T>
@@ -485,8 +489,8 @@ private:
         for_each_value<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
             if constexpr (!kStandsStill<decltype(operand)>) {
-                const Pieces from = pieces<T>(decltype(k)::value);
-                arrived.load(values.at(k).item, from.first, from.bytes);
+                const Stretch from = stretch<T>(decltype(k)::value, value_rows());
+                arrived.load((char*)values.at(k).item + from.place(), from.memory + from.place(), from.bytes());
             }
         });
     }
@@ -524,11 +528,9 @@ private:
     CUSCAN_DEVICE void load_anywhere(int array, char* tile, target::Barrier& arrived, int thread) const {
         using Whole = Vector<uint32, kPiece / 4>;
         constexpr int kSize = int(sizeof(T));
-        const char* const memory = pieces<T>(array).first;
+        const auto [memory, begin, end] = stretch<T>(array, value_rows());
         const char* const lowest = origin.array[array] + geometry.span[array].lowest;
         const char* const highest = origin.array[array] + geometry.span[array].end;
-        const int rows = value_rows(), begin = int(beyond<T>(array)) + Flat<T>::begin(rows) * kSize;
-        const int end = begin + rows * kColumns * kSize;
         bool copies = false;
         CUSCAN_NO_UNROLL
         for (int at = begin / kPiece * kPiece + thread * kPiece; at < end; at += kThreads * kPiece) {

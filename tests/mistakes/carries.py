@@ -286,14 +286,6 @@ MISTAKES = (
         "clamp(geometry.axis.size - position, kRows)",
     ),
     Mistake(
-        "a-whole-tile-of-results-without-its-last-values",
-        Kind.BOUND,
-        "carry-strips-pairs-leading",
-        STRIP_TILE,
-        "lies_together<typename Config::Values>(value_rows())",
-        "lies_together<typename Config::Values>(rows)",
-    ),
-    Mistake(
         "the-earlier-one-of-two-zeros",
         Kind.MEANING,
         "carry-tiles-zeros",

@@ -850,14 +850,6 @@ MISTAKES = (
         "precedes || entry() > 0, carry",
     ),
     Mistake(
-        "stored-before-all-is-written",
-        Kind.WAIT,
-        "strips",
-        "kernels/strips.cuh",
-        "target::sync_warp();\n            if (Config::kBulkStores && tile",
-        "if (Config::kBulkStores && tile",
-    ),
-    Mistake(
         "held-before-it-is-there",
         Kind.WAIT,
         "strips-held",
@@ -1058,12 +1050,12 @@ MISTAKES = (
         "precedes, carry",
     ),
     Mistake(
-        "producers-do-not-meet",
+        "loaded-before-it-is-located",
         Kind.WAIT,
         "strips",
         "kernels/strips.cuh",
-        "target::barrier_sync<kLoading>(kProducers * target::kWarp);",
-        "",
+        "stage.known.wait(phase(k));\n                now",
+        "now",
     ),
     Mistake(
         "blocks-of-runs-swapped",

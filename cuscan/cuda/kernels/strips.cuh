@@ -3,7 +3,8 @@
 // other may overlap (tile_rows.cuh). A block works through tiles (strip_tile.cuh), whose rows go through a ring of
 // kStages stages in shared memory. Every warp has one task, and every stage has a barrier for each task:
 //
-// * producers load a tile as soon as its stage is free;
+// * producers load a tile as soon as its stage is free; where blocks share strips, a locator takes tickets for them and
+//   finds where each tile lies;
 // * reduce warps compute the totals of the tile's runs;
 // * scan warps fold these totals, from run to run, and compute what precedes the units; a lane handles one column of a
 //   unit;
@@ -24,10 +25,12 @@
 
 namespace cuscan {
 
-// A turn, and where its strip lies: the row of the batch, and the strip's number in this row. The producer alone
-// divides to find them: other warps would do so for each tile.
+// A turn, and where its strip lies: the row of the batch, and the strip's number in this row; and how many rows of the
+// tile have results: in a strip's last batch some tiles may have none. The locator alone computes them, if there is
+// one: each warp would do so for each tile.
 struct StripTurn : Turn {
     uint32 row, number;
+    int rows;
 };
 
 template <class Config>
@@ -79,12 +82,13 @@ struct Strips {
     static constexpr int kSlice = Layout::kSlice;
     // Numbers of named barriers: the producers' own, where all warps meet at the start; the first one of the look-back
     // warps.
-    static constexpr int kLoading = 1, kLookingBack = 2;
+    static constexpr int kLookingBack = 2;
     static_assert(kLookingBack + kScanWarps * kWalks <= 16, "");
     static_assert(kBatch * kWalks <= kStages, "a walk has the stages of a batch, as its last step waits for all of it");
-    static constexpr int kThreads =
-        (kProducers + kReduceWarps + kWarps + kScanWarps * (Config::kGrid ? 2 + kWalks * kLookBackWarps : 1)) *
-        target::kWarp;
+    static constexpr int kLocators = Config::kGrid;
+    static constexpr int kThreads = (kLocators + kProducers + kReduceWarps + kWarps +
+                                     kScanWarps * (Config::kGrid ? 2 + kWalks * kLookBackWarps : 1)) *
+                                    target::kWarp;
 
     StripsShared<Config>& shared;
     const Row<Config>& origin;
@@ -106,7 +110,7 @@ struct Strips {
     }
     CUSCAN_DEVICE StripTurn located(const Turn& turn) const {
         const uint32 strip = uint32(turn.strip), side_by_side = this->side_by_side();
-        return {turn, strip / side_by_side, strip % side_by_side};
+        return {turn, strip / side_by_side, strip % side_by_side, 0};
     }
     static CUSCAN_DEVICE int64 first_column(const StripTurn& turn) { return int64(turn.number) * Layout::kOwn; }
     CUSCAN_DEVICE Tile tile(const StripTurn& turn) const {
@@ -120,7 +124,7 @@ struct Strips {
                 initial,
                 first,
                 position,
-                clamp(geometry.axis.size - position, Layout::kRows),
+                turn.rows,
                 clamp(geometry.column.size - column, Layout::kColumns),
                 {column == 0, by_sectors()}};
     }
@@ -156,53 +160,64 @@ struct Strips {
         stage.free.init(kWarps * target::kWarp);
     }
 
-    CUSCAN_DEVICE void run_producer(int producer) {
-        const int thread = producer * target::kWarp + lane();
-        const Schedule own{strips(), tiles()};
+    // Run by one warp where blocks share strips.
+    CUSCAN_DEVICE void run_locator() {
         SharedStrips tickets(workspace, strips(), batches(), geometry.workspace_words, abreast());
-        StripTurn batch{};
-        if (Config::kGrid && thread == 0) tickets.open();
-        target::wait_for_previous_kernel();  // for all warps, which meet the producers at the barrier
-        if (Config::kGrid && thread == 0) {
-            batch = located(tickets.first());
+        StripTurn now{};
+        if (lane() == 0) tickets.open();
+        target::wait_for_previous_kernel();  // for all warps, which meet this one at the barrier
+        if (lane() == 0) {
+            now = located(tickets.first());
             shared.epoch = tickets.epoch();
         }
         target::barrier_sync<1>(kThreads);
-        for (uint32 k = 0, part = 0;; ++k, ++part) {
+        Loading<Config::kAhead, kStages> loading;
+        for (uint32 k = 0, part = 0; lane() == 0; ++k, ++part) {
             Stage& stage = free_stage(k);
+            if (part == kBatch) now = located(tickets.next()), part = 0;
+            stage.turn = now;
+            stage.turn.unit = now.unit * kBatch + part;
+            stage.turn.rows = rows(stage.turn);
+            if (stage.turn.rows > 0) loading.push(k, [&](uint32 tile) { this->stage(tile).arrived.wait(phase(tile)); });
+            stage.known.arrive();
+            if (now.exists) continue;
+            for (int walk = 1; walk < kWalks; ++walk) end_walk(k + walk * kBatch);
+            break;
+        }
+        target::sync_warp();
+        workspace->allow_next_kernel(shared.epoch);
+    }
+    CUSCAN_DEVICE void run_producer(int producer) {
+        const int thread = producer * target::kWarp + lane();
+        const Schedule own{strips(), tiles()};
+        if (!Config::kGrid)
+            target::wait_for_previous_kernel();  // for all warps, which meet the producers at the barrier
+        target::barrier_sync<1>(kThreads);
+        for (uint32 k = 0;; ++k) {
+            Stage& stage = this->stage(k);
             StripTurn now;
             if constexpr (Config::kGrid) {
-                if (thread == 0) {
-                    if (part == kBatch) batch = located(tickets.next()), part = 0;
-                    now = batch;
-                    now.unit = batch.unit * kBatch + part;
-                    stage.turn = now;
-                    // A block that stages tiles far ahead of its work would delay all other blocks.
-                    if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
-                    stage.known.arrive();
-                }
-                target::barrier_sync<kLoading>(kProducers * target::kWarp);
+                stage.known.wait(phase(k));
                 now = stage.turn;
             } else {
+                free_stage(k);
                 now = located(own.turn(k));
+                now.rows = rows(now);
                 if (thread == 0) stage.turn = now;
             }
-            if (now.exists)
+            if (now.rows > 0)
                 tile(now).template load<kProducers * target::kWarp>(stage.values, stage.arrived, thread);
             else if (thread == 0)
                 stage.arrived.arrive();
             stage.arrived.arrive_loaded();
-            if (now.exists) continue;
-            if (thread == 0)
-                for (int walk = 1; walk < kWalks; ++walk) end_walk(k + walk * kBatch);
-            break;
+            if (!now.exists) break;
         }
-        if constexpr (Config::kGrid)
-            workspace->allow_next_kernel(shared.epoch);
-        else
-            target::allow_next_kernel();
+        if (!Config::kGrid) target::allow_next_kernel();
     }
 
+    CUSCAN_DEVICE int rows(const Turn& turn) const {
+        return turn.exists ? clamp(geometry.axis.size - int64(turn.unit) * Layout::kRows, Layout::kRows) : 0;
+    }
     CUSCAN_DEVICE Stage& free_stage(uint32 k) {
         Stage& stage = this->stage(k);
         if (k >= kStages) stage.free.wait(phase(k) - 1);
@@ -222,7 +237,7 @@ struct Strips {
             stage.arrived.wait(phase(k));
             const StripTurn now = stage.turn;
             CUSCAN_NO_UNROLL
-            for (int w = warp; w < kWarps && now.exists; w += kReduceWarps)
+            for (int w = warp; w < kWarps && Tile::first_row(w) < now.rows; w += kReduceWarps)
                 tile(now).fold(stage.values, stage.exchange, w);
             stage.folded.arrive();
             if (!now.exists) return;
@@ -382,7 +397,7 @@ struct Strips {
             first.known.wait(phase(k));
             const StripTurn now = first.turn;
             if (!now.exists) return;
-            const uint32 end = k + kBatch;  // in a strip's last batch some tiles may be empty
+            const uint32 end = k + kBatch;
             if (now.strip != strip) walk.begin(start(now, column));
             strip = now.strip;
             const auto found = walk.prefix(table(), batches(), chain(now, column), now.unit / kBatch,
@@ -432,23 +447,26 @@ struct Strips {
                     sum_to_end(stage, tile, warp);
                 }
             }
+            const bool stores = Element::kStores && Tile::first_row(warp) < now.rows;
             typename Tile::Held held;
             if constexpr (Config::kHolds) {
-                tile.take(stage.values, held, warp);
+                if (stores) tile.take(stage.values, held, warp);
                 stage.prefixed.wait(phase(k));
             }
-            if constexpr (!Element::kStores) {
+            if (!stores) {
                 target::sync_warp();
                 stage.free.arrive();
                 continue;
             }
             tile.finish(stage.values, held, results, stage.exchange, stage.units, warp);
-            if (Config::kBulkStores) target::fence_before_copies();
-            target::sync_warp();
-            if (Config::kBulkStores && tile.template lies_together<typename Config::Results>(tile.rows))
+            if constexpr (Config::kBulkStores && Tile::template kLieTogether<typename Config::Results>) {
+                target::fence_before_copies();
+                target::sync_warp();
                 tile.store_together(results, warp, lane());
-            else
+            } else {
+                target::sync_warp();
                 tile.store(results, warp, lane());
+            }
             target::sync_warp();
             stage.free.arrive();
             target::sync_warp();  // the results of the next tile may overwrite these
@@ -477,7 +495,9 @@ CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typena
     using Kernel = Strips<Config>;
     Kernel kernel{target::shared_memory<StripsShared<Config>>(), origin, workspace, initial, geometry};
     int warp = target::thread_index() / target::kWarp;
-    if (warp < Kernel::kProducers) {
+    if (warp < Kernel::kLocators) {
+        kernel.run_locator();
+    } else if ((warp -= Kernel::kLocators) < Kernel::kProducers) {
         kernel.run_producer(warp);
     } else if ((warp -= Kernel::kProducers) < Kernel::kReduceWarps) {
         kernel.make_barriers(warp);

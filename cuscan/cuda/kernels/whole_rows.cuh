@@ -348,6 +348,7 @@ struct WholeRows {
             shared.epoch = tickets.epoch();
         }
         target::barrier_sync<1>(kThreads);
+        Loading<Config::kAhead, kStages> loading;
         for (uint32 k = 0, number = 0;; ++k, ++number) {
             Stage& stage = this->stage(k);
             if (k >= kStages) stage.free.wait(phase(k) - 1);
@@ -358,9 +359,9 @@ struct WholeRows {
             target::sync_warp();
             const Turn now = stage.turn;
             const Tile tile = this->tile(now);
-            // A block that stages tiles far ahead of its work would delay all other blocks.
-            if (k >= Config::kAhead) this->stage(k - Config::kAhead).arrived.wait(phase(k - Config::kAhead));
-            if (now.exists)
+            const bool loads = now.exists && tile.rows > 0;
+            if (loads) loading.push(k, [&](uint32 tile) { this->stage(tile).arrived.wait(phase(tile)); });
+            if (loads)
                 load(stage, tile);
             else if (lane() == 0)
                 stage.arrived.arrive();
@@ -438,7 +439,8 @@ struct WholeRows {
             CUSCAN_NO_UNROLL
             for (int slice = warp; slice < kShareSlices && now.exists; slice += kReduceWarps) {
                 const Share share = this->share(slice);
-                if (share.exists) stage.before[share.number][share.column] = fold(stage, tile, share);
+                if (share.exists && share.row() < tile.rows)
+                    stage.before[share.number][share.column] = fold(stage, tile, share);
             }
             const uint32 part = now.unit / kBatch, number = now.unit % kBatch;
             if (now.exists && number == kBatch - 1 && part < parts - 1) {  // the total of the last part is not read
@@ -630,7 +632,8 @@ struct WholeRows {
                 CUSCAN_NO_UNROLL
                 for (; slice < kShareSlices; slice += kStoreWarps) {
                     const Share share = this->share(slice);
-                    if (share.exists && (Element::kStores || tile.position + tile.rows == geometry.axis.size))
+                    if (share.exists && share.row() < tile.rows &&
+                        (Element::kStores || tile.position + tile.rows == geometry.axis.size))
                         finish(stage, tile, now.unit, share, before_part(k)[share.column].last);
                 }
                 target::fence_before_copies();
