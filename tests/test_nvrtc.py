@@ -124,7 +124,7 @@ SPILLS_100 = {
     ("tiles-odd", 8): (24, 24),
     ("panels-grid", 2): (0, 28),  # not masked
     ("strips-three", 8): (0, 8),
-    ("strips-fifteen", 8): (0, 28),  # look-back warps
+    ("strips-fifteen", 8): (0, 44),  # look-back warps
     ("strips-two", 4): (0, 8),  # 4 bytes, stored once and loaded once: 23 warps leave each thread 80 registers
 }
 

@@ -148,7 +148,6 @@ struct StripTile : Elements<Config> {
     }
     // The number of columns whose last results no other tile has.
     CUSCAN_DEVICE int own() const { return width < Layout::kOwn ? width : Layout::kOwn; }
-    static CUSCAN_DEVICE int first_row(int warp) { return first_run(warp) * kRunRows; }  // of a store warp's
     // Whether each of some arrays is one stretch of memory in every tile, so that it moves in bulk.
     template <class List>
     static constexpr bool kLieTogether =
@@ -308,8 +307,8 @@ struct StripTile : Elements<Config> {
         else
             each_piece(warp, finish_piece);
     }
-    // Called by a warp that has results, where these lie together, after its lanes have written them, called
-    // fence_before_copies and synchronised. Whole pieces move in bulk, items before and behind them one by one.
+    // Called by a warp, where results lie together, after its lanes have written them, called fence_before_copies and
+    // synchronised. Whole pieces move in bulk, items before and behind them one by one.
     CUSCAN_DEVICE void store_together(Results& results, int warp, int lane) const {
         for_each_result<Config>([&](auto k, auto operand) {
             using T = typename decltype(operand)::Type;
@@ -577,6 +576,7 @@ private:
     }
 
     static CUSCAN_DEVICE int first_run(int warp) { return warp / Layout::kWarpsAbreast * Layout::kWarpRuns; }
+    static CUSCAN_DEVICE int first_row(int warp) { return first_run(warp) * kRunRows; }
     static CUSCAN_DEVICE int first_column(int warp) { return warp % Layout::kWarpsAbreast * Layout::kWarpColumns; }
 
     // Calls use(run, column, i) for piece number i of this thread: a run of kAcross columns, of which `column` is the

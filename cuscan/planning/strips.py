@@ -59,7 +59,6 @@ BATCHES_IN_STAGES = 2  # least batches of tiles in a block's stages: while one w
 # Most tiles that a block loads ahead where blocks share strips: so many (one if many blocks share many columns), or, if
 # that is more, as many as hold these bytes of values. There is always a stage more.
 AHEAD, AHEAD_BYTES = 2, 48 << 10
-FEW_TILES = 6  # most tiles per strip of whole rows with which panels are faster, if there are strips for all blocks
 BULK_TILES = 6  # tiles per block from which on bulk stores pay; with fewer, they delay the last tile
 ALONG = Access.ALONG
 NONE_LIE = Lying((), VECTOR_BYTES, False)
@@ -72,8 +71,8 @@ OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
 OVERLAPPING_ITEMS = 1.45  # the same where results would otherwise leave in pieces and what lies between them
 MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips of wide items overlap
 # Tiles of a strip, least, if there are strips for all blocks, and rows are not aligned, arrays lie along, or blocks
-# would drift apart; and if flat tiles begin anywhere, or have columns for several scan warps.
-LONG = 8
+# would drift apart; of a flat strip, least, if its tiles begin anywhere, or have columns for several scan warps.
+LONG, LONG_FLAT = 4, 8
 # Blocks share such strips even if there are enough for each to have its own, unless panels of a block's own take at
 # most so many times as long as memory; the same where arrays lie along.
 SLOW, SLOW_ALONG = 1.25, 1.5
@@ -156,12 +155,12 @@ def turned_layout(request: ScanRequest, layout: Layout) -> Layout | None:
 
 
 def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: int) -> bool:
-    """Return whether strips of a few columns without gaps would have few tiles each, but be enough for all blocks."""
+    """Return whether strips of a few columns without gaps would have mostly empty last tiles; not if strips are few."""
     if dense.size > LANES:
         return False
     rows, length = _flat_rows(dense, _moving(layout, sizes)), layout.axis.size
     batch = product(tuple([other for other in layout.others if other is not dense]))
-    return rows <= length <= FEW_TILES * rows and not idles(batch, slots)
+    return rows <= length and round_up(length, rows) > WASTE * length and not idles(batch, slots)
 
 
 def _wide(
@@ -264,7 +263,7 @@ def _flat(
         accesses = _flat_accesses(layout, column, batch, len(sizes), aligned)
         if not accesses:
             continue
-        along, short = ALONG in accesses, layout.axis.size < LONG * rows
+        along, short = ALONG in accesses, layout.axis.size < LONG_FLAT * rows
         several_warps, many = column.size > LANES, product(batch) > slots
         if (aligned == 1 and along) or (short and (aligned == 1 or several_warps or (along and many))):
             return None  # others are faster

@@ -25,9 +25,9 @@
 
 namespace cuscan {
 
-// A turn, and where its strip lies: the row of the batch, and the strip's number in this row; and how many rows of the
-// tile have results: in a strip's last batch some tiles may have none. The locator alone computes them, if there is
-// one: each warp would do so for each tile.
+// A turn, and where its strip lies: the row of the batch, and the strip's number in this row. One warp alone divides to
+// find them. Where that is a locator, it also counts the rows of the tile that have results: in a strip's last batch
+// some tiles may have none. Elsewhere each warp counts them, as it lacks a register to keep their number in.
 struct StripTurn : Turn {
     uint32 row, number;
     int rows;
@@ -124,7 +124,7 @@ struct Strips {
                 initial,
                 first,
                 position,
-                turn.rows,
+                Config::kGrid ? turn.rows : rows(turn),
                 clamp(geometry.column.size - column, Layout::kColumns),
                 {column == 0, by_sectors()}};
     }
@@ -202,10 +202,9 @@ struct Strips {
             } else {
                 free_stage(k);
                 now = located(own.turn(k));
-                now.rows = rows(now);
                 if (thread == 0) stage.turn = now;
             }
-            if (now.rows > 0)
+            if (Config::kGrid ? now.rows > 0 : now.exists)
                 tile(now).template load<kProducers * target::kWarp>(stage.values, stage.arrived, thread);
             else if (thread == 0)
                 stage.arrived.arrive();
@@ -237,7 +236,7 @@ struct Strips {
             stage.arrived.wait(phase(k));
             const StripTurn now = stage.turn;
             CUSCAN_NO_UNROLL
-            for (int w = warp; w < kWarps && Tile::first_row(w) < now.rows; w += kReduceWarps)
+            for (int w = warp; w < kWarps && now.exists; w += kReduceWarps)
                 tile(now).fold(stage.values, stage.exchange, w);
             stage.folded.arrive();
             if (!now.exists) return;
@@ -447,13 +446,12 @@ struct Strips {
                     sum_to_end(stage, tile, warp);
                 }
             }
-            const bool stores = Element::kStores && Tile::first_row(warp) < now.rows;
             typename Tile::Held held;
             if constexpr (Config::kHolds) {
-                if (stores) tile.take(stage.values, held, warp);
+                tile.take(stage.values, held, warp);
                 stage.prefixed.wait(phase(k));
             }
-            if (!stores) {
+            if constexpr (!Element::kStores) {
                 target::sync_warp();
                 stage.free.arrive();
                 continue;
