@@ -17,7 +17,7 @@ from cuscan.planning import panels
 
 LARGE, BULK = "panels.LARGE=Blocks(1, 640, 4)", "panels.BULK_BYTES = 1 << 30"
 OTHER = "panels.SHARING=Blocks(1, 576, 4)"
-WIDE, ROW = Case((2000, 20001), axis=0), Case((9, 700))
+WIDE, ROW = Case((1000, 20001), axis=0), Case((9, 700))
 
 
 def test_a_variant_holds_meanwhile():

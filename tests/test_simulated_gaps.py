@@ -113,7 +113,7 @@ def test_columns_with_gaps_without_bulk_copies(arch: int) -> None:
 
 # Sizes and SMs with which a tile has a whole axis, blocks keep carries, or share panels.
 SIZES = {
-    "full": ((1024, 3, 5, 21), 1),  # as many steps as tiles have
+    "full": ((512, 3, 5, 21), 1),  # as many steps as tiles have
     "whole": ((37, 4, 5, 23), 4),
     "split": ((3000, 2, 2, 5), 32),  # so narrow that segments of thread rows lie apart
     "kept": ((1100, 3, 5, 21), 1),

@@ -38,7 +38,7 @@ SHAPES = {
     "tiles-misaligned": ((5, 3 * 256 + 4), -1, GPU),
     "panels": ((2, 35 * 256 + 9, 5), 1, GPU),
     "panels-kept": ((9, 35 * 256 + 9, 5), 1, ONE_SM),
-    "panels-kept-units": ((9, 35 * 256 + 9, 2), 1, ONE_SM),
+    "panels-kept-units": ((9, 16 * 256 + 9, 2), 1, ONE_SM),
     "panels-whole": ((70, 9, 5), 1, GPU),
     "panels-misaligned": ((4, 70, 45), 1, GPU),
     "panels-wide": ((2, 300, 257), 1, ONE_SM),
