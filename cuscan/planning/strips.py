@@ -80,8 +80,8 @@ FULL = 0.75  # of the columns of strips, least, if not even words of rows are al
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
 FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with a mask: with more, panels are faster
 # All tiles of a strip together, at most, in times the steps of the axis, where there are strips for all blocks: of flat
-# strips, and with flags. With flags, panels are faster than a block's own strips, but strips that blocks share are faster
-# still, where items have at most so many bytes.
+# strips, and of those with flags. With flags, panels are faster than a block's own strips, but strips that blocks share
+# are faster still, where items have at most so many bytes.
 WASTE, NARROW_ITEM = 1.25, 4
 MOST_CARRY = 24  # bytes of a carry, with more of which blocks do not share strips: warps spill registers
 SEVERAL_CARRY = 16  # the same for strips of whole rows, if they have several scan warps
