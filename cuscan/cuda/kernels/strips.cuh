@@ -178,7 +178,8 @@ struct Strips {
             stage.turn = now;
             stage.turn.unit = now.unit * kBatch + part;
             stage.turn.rows = rows(stage.turn);
-            if (stage.turn.rows > 0) loading.push(k, [&](uint32 tile) { this->stage(tile).arrived.wait(phase(tile)); });
+            if (stage.turn.rows > 0)
+                loading.push(k, [&](uint32 earlier) { this->stage(earlier).arrived.wait(phase(earlier)); });
             stage.known.arrive();
             if (now.exists) continue;
             for (int walk = 1; walk < kWalks; ++walk) end_walk(k + walk * kBatch);

@@ -359,12 +359,12 @@ struct WholeRows {
             target::sync_warp();
             const Turn now = stage.turn;
             const Tile tile = this->tile(now);
-            const bool loads = now.exists && tile.rows > 0;
-            if (loads) loading.push(k, [&](uint32 tile) { this->stage(tile).arrived.wait(phase(tile)); });
-            if (loads)
+            if (now.exists && tile.rows > 0) {
+                loading.push(k, [&](uint32 earlier) { this->stage(earlier).arrived.wait(phase(earlier)); });
                 load(stage, tile);
-            else if (lane() == 0)
+            } else if (lane() == 0) {
                 stage.arrived.arrive();
+            }
             if constexpr (Layout::kHasFlags)
                 stage.arrived.arrive_loaded();
             else
