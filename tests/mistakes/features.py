@@ -55,7 +55,6 @@ CALLS = {
     "keys-panels-carry": of_family("panels-shared", "", LINEAR_RECURRENCE, segments="keys", **CARRY_IN),
     "offsets": of_family("tiles-shared", "", "add", segments="offsets-each"),
     "offsets-backwards": of_family("tiles-shared", "", "add", segments="offsets-each", call=BACKWARDS),
-    "offsets-empty": of_family("tiles-shared", "", "add", segments="offsets-empty"),
     "offsets-carry": of_family("tiles-shared", "", LINEAR_RECURRENCE, segments="offsets", **CARRY_IN),
     "offsets-words": Case("", "max", (2 * 16384,), draw=draws("int8"), segments="offsets-each", units=None, seeds=1),
     "offsets-panels": of_family("panels-shared", "", "add", draw=draws("float64"), segments="offsets"),
@@ -217,7 +216,6 @@ MISTAKES = (
     Mistake("last-boundary-lost", Kind.BOUND, "offsets", STARTS, "offset[k] < to) mark", "offset[k] < to - 1) mark"),
     Mistake("row-start-is-a-boundary", Kind.BOUND, "offsets-carry", STARTS, "start > 0 ? start : 1", "start"),
     Mistake("reverse-off-by-one", Kind.BOUND, "offsets-backwards", STARTS, "of.length - from + 1", "of.length - from"),
-    Mistake("skipped-too-far", Kind.BOUND, "offsets-empty", STARTS, "seek(last + 1)", "seek(last + 2)"),
     Mistake("only-32-offsets", Kind.BOUND, "offsets", STARTS, "                at += target::kWarp;", "return;"),
     Mistake(
         "bits-of-the-first-vector", Kind.PLACE, "offsets-words", "warp_tile.cuh", "words[r * kStride / 32]", "words[0]"
