@@ -70,6 +70,15 @@ class Case:
         value, call = self.arrays()
         return prepare(value, self.op, target=Target(90, self.sms, self.shared_bytes, 0), **call)
 
+    def check(self, seeds: int, **expected: int) -> None:
+        """Check the results, and some constants of the plan."""
+        value, call = self.arrays()
+        results, simulation = cuscan.scan(value, self.op, **call).copy(), self.prepare()
+        config = simulation.plan.config
+        assert config.family == "strips" and expected.items() <= dict(config.constants).items()
+        for seed in range(seeds):
+            assert_same(simulation.run(seed), results)
+
 
 LARGEST = cuscan.Operator("largest", "earlier < later ? later : earlier", -128, numpy=np.maximum)  # bytes, not words
 HALVES = {"dtype": "bfloat16", "halo": 15}
@@ -105,15 +114,11 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_rows_that_begin_anywhere(case: Case) -> None:
-    value, call = case.arrays()
-    expected, simulation = cuscan.scan(value, case.op, **call).copy(), case.prepare()
-    constants = dict(simulation.plan.config.constants)
-    assert (simulation.plan.config.family, constants["Halo"], constants["Flat"]) == ("strips", case.halo, 0)
-    for seed in range(3):
-        assert_same(simulation.run(seed), expected)
+    case.check(3, Halo=case.halo, Flat=0)
 
 
-IN_BULK = (  # seven tiles or more for one block, the last one of which has few rows; one more than fills batches of two
+# Seven tiles or nine for one block, one more than fills batches of two; the last one has few rows.
+IN_BULK = (
     Case("words", "float32", 8, 0, rows=6 * 1024 + 37, sms=1),
     Case("words-reverse", "float32", 2, 0, rows=6 * 4096 + 1037, shift=(8, 8), sms=1, call={"reverse": True}),
     Case("words-in-place", "float32", 8, 0, rows=6 * 1024 + 37, in_place=True, sms=1),
@@ -125,13 +130,8 @@ IN_BULK = (  # seven tiles or more for one block, the last one of which has few 
 
 
 @pytest.mark.parametrize("case", IN_BULK, ids=lambda case: case.name)
-def test_last_tiles_move_in_bulk(case: Case) -> None:
-    value, call = case.arrays()
-    expected, simulation = cuscan.scan(value, case.op, **call).copy(), case.prepare()
-    constants = dict(simulation.plan.config.constants)
-    assert (simulation.plan.config.family, constants["Flat"], constants["BulkStores"]) == ("strips", 1, 1)
-    for seed in range(2):
-        assert_same(simulation.run(seed), expected)
+def test_last_tiles_of_few_rows(case: Case) -> None:
+    case.check(2, Flat=1, BulkStores=1)
 
 
 OF_TWO_ARRAYS = {"masked": True, "initial": 0.5, "call": {"include_initial": True}, "units": None}

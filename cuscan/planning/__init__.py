@@ -12,7 +12,7 @@ from cuscan.planning.panels import own_panels, plan_panels
 from cuscan.planning.preparations import prepared
 from cuscan.planning.rows import plan_rows
 from cuscan.planning.staged_rows import plan_staged_rows, staged_rows
-from cuscan.planning.strips import Strips, are_short, dense_columns, plan_strips, strips_of, turned_layout
+from cuscan.planning.strips import Strips, dense_columns, plan_strips, strips_of, turned_layout, waste_last_tiles
 from cuscan.planning.thread_rows import plan_thread_rows, thread_rows
 from cuscan.planning.tiles import plan_tiles
 from cuscan.planning.whole_rows import plan_whole_rows, whole_rows_of
@@ -66,7 +66,7 @@ def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPl
         whole = None
     if whole and whole.quick:
         return plan_whole_rows(request, layout, target, whole)
-    if dense and are_short(layout, dense, request.kind.sizes, target.sm_count):
+    if dense and waste_last_tiles(layout, dense, request.kind.sizes, target.sm_count):
         return plan_panels(request, layout, target)
     strips = strips_of(request, layout, dense, room, target.sm_count, looks)
     if whole and not (strips and strips.are_quick):

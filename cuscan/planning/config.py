@@ -162,7 +162,7 @@ class StartsConfig:
 
     @property
     def piece(self) -> int:
-        """Positions of which a warp has a multiple."""
+        """Positions: each warp handles a multiple of so many."""
         return 32 * min(self.chunk, 32)
 
     @property

@@ -17,7 +17,7 @@ from cuscan.request.kind import CallKind
 MOST_WARPS = 24  # most warps of a block if several look-back warps serve a column; more lack registers
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
 # Producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory. Where blocks share
-# strips, there is a locator, too: in the place of one of several producers, if warps would else get fewer registers.
+# strips, there is a locator, too: in the place of one of several producers, if warps would otherwise lose registers.
 PRODUCERS = 4
 REDUCE_WARPS = 4  # reduce warps where blocks share strips
 # The same where several warps load and carries are wide, so that each warp has enough registers. The scheduler with the

@@ -155,8 +155,11 @@ def turned_layout(request: ScanRequest, layout: Layout) -> Layout | None:
     return None
 
 
-def are_short(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: int) -> bool:
-    """Return whether strips of a few columns without gaps would have mostly empty last tiles; not if strips are few."""
+def waste_last_tiles(layout: Layout, dense: Dimension, sizes: tuple[int, ...], slots: int) -> bool:
+    """Return whether strips of a few columns without gaps lose too much to rows that their last tiles lack.
+
+    Not if there are too few strips for all blocks: others would be slower.
+    """
     if dense.size > LANES:
         return False
     rows, length = _flat_rows(dense, _moving(layout, sizes)), layout.axis.size
