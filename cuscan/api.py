@@ -147,18 +147,19 @@ def scan(
     Carries: a line is a row of x along the axis. A carry is an array of the other axes' shape, or a tuple of such
     arrays, in the types in which the kernels carry states along the axis:
 
-        add, mul                   float64 (complex128 if complex); of integers int64, uint64, or 32 bits if narrower
+        add, mul                   float64; float32 for float16 and bfloat16; complex128 if complex; of integers
+                                   int64, uint64, or 32 bits if narrower
         min, max                   the result's dtype; float32 for float16 and bfloat16, 32 bits for narrow integers
         and, or, xor               the result's dtype; 32 bits for bool and narrow integers
         logaddexp                  (greatest, sum of exponentials relative to it), float64 of float64, else float32
         cummax, cummin of indices  (value, position, elements so far): as max; int64; int64
-        linear_recurrence          (product of a, h): float64, complex128 if complex
+        linear_recurrence          (product of a, h): as add
         an `Operator`              the fields of its state, or one number as for max
         with `keys`                the last key as one more, in the dtype of keys
 
     A sequence in chunks gives what it gives in one call: exactly where the operator is exact (integers, extrema, bits),
     else but for rounding. Sums of either way are within eps * (32 + i / 2**20) * (|x[0]| + ... + |x[i]|) of the exact
-    ones, to first order in the eps of the accumulator (float32, float64); each chunk adds one rounding in float64.
+    ones, to first order in the eps of the accumulator (float32, float64); each chunk adds a rounding of the carry.
     Positions go on counting from chunk to chunk: they are those in all chunks so far, joined in the order of the axis.
     With `reverse`, where each chunk lies before those of earlier calls, the positions of these move up by its length.
 
@@ -265,8 +266,8 @@ def linear_recurrence(
     2 (t - j) + 1 in place of t - j + c.
 
     Products of neighbouring a are formed before the states are known. Where |a| > 1 for long they overflow (within a
-    tile in the state's dtype, along the axis in float64), and h becomes inf or NaN even if the loop's does not. Where
-    a = 0 the history is cut off exactly if it is finite; a segment cuts off any.
+    tile in the state's dtype, along the axis in the carry's), and h becomes inf or NaN even if the loop's does not.
+    Where a = 0 the history is cut off exactly if it is finite; a segment cuts off any.
     """
     axis = choose_axis(axis, dim)
     flags = make_flags(

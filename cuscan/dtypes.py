@@ -25,8 +25,8 @@ class DType:
         kind: its family.
         itemsize: bytes per element.
         accumulator: name of the type of partial results within a tile.
-        wide: name of the type in which sums and products are carried from tile to tile, so that the rounding error
-            does not grow with the number of tiles.
+        wide: name of the type in which sums and products are carried from tile to tile: wider than a result, where
+            there is such a type, so that the rounding errors of many tiles do not show in it.
     """
 
     name: str
@@ -54,8 +54,8 @@ _ROWS = (
     DType("uint16", Kind.UNSIGNED, 2, "uint32", "uint32"),
     DType("uint32", Kind.UNSIGNED, 4, "uint32", "uint32"),
     DType("uint64", Kind.UNSIGNED, 8, "uint64", "uint64"),
-    DType("float16", Kind.FLOAT, 2, "float32", "float64"),
-    DType("bfloat16", Kind.FLOAT, 2, "float32", "float64"),
+    DType("float16", Kind.FLOAT, 2, "float32", "float32"),
+    DType("bfloat16", Kind.FLOAT, 2, "float32", "float32"),
     DType("float32", Kind.FLOAT, 4, "float32", "float64"),
     DType("float64", Kind.FLOAT, 8, "float64", "float64"),
     DType("complex64", Kind.COMPLEX, 8, "complex64", "complex128"),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from cuscan.dtypes import DTYPES, DType
 from cuscan.operators import LINEAR_RECURRENCE, OPERATORS, Monoid
 from cuscan.request.call import BESIDE, CARRY, SEGMENTS, Flags, find_dtype, find_operator
+from cuscan.request.carry import carry_fields
 from cuscan.request.checks import lies_along
 from cuscan.request.initial import check_initial
 
@@ -159,7 +160,9 @@ class LinearisedScan:
         flags = flags._replace(dtype=name.name, return_carry=only_carry, only_carry=only_carry)
         given = {role: array for role, array in self.given.items() if role not in CARRY}
         if self.carry:
-            given |= self.as_carry(carry or self.carry, self.key)
+            states = carry_fields(flags.op, name, None)
+            fields = [self.xp.cast(*each) for each in zip(carry or self.carry, [s.dtype for s in states], strict=True)]
+            given |= self.as_carry(tuple(fields), self.key)
         return self.xp.scan(Call(flags, tuple(given), self.call.initial), tuple(given.values()))
 
     def linear(

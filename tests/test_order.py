@@ -21,6 +21,7 @@ bfloat16 = ml_dtypes.bfloat16
 SMALL = [Order(1, 1, 1), Order(2, 1, 2), Order(1, 2, 2), Order(3, 2, 3)]
 FLOATS = [np.float16, bfloat16, np.float32, np.float64]
 ACCUMULATOR = {np.float16: np.float32, bfloat16: np.float32, np.float32: np.float32, np.float64: np.float64}
+CARRY = {**ACCUMULATOR, np.float32: np.float64}
 ABSENT = None
 
 
@@ -181,7 +182,7 @@ def assert_literal(x, order, **call):
             [accumulator(v) for v in x],
             order,
             op,
-            np.float64,
+            CARRY[x.dtype.type],
             initial=call.get("initial"),
             exclusive=call.get("exclusive", False),
             identity=accumulator(call.get("op") == "mul"),

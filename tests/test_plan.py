@@ -818,6 +818,24 @@ def test_blocks_share_strips_of_rows_that_begin_anywhere():
     assert strips((2**16, 515), "bfloat16", op="logaddexp") == (1, 64, 15, 256)
 
 
+def test_tiles_without_gaps_move_in_bulk_from_anywhere():
+    """They move by words where threads read several rows of a word, in short strips, where arrays lie along the axis,
+    and where results cannot take the place of values."""
+
+    def aligned(shape, of="float32", **call):
+        made = planned(view(shape, of), axis=1, **call)
+        assert made.config.family == "strips"
+        return constants(made, "Flat", "Aligned", "InPlace")
+
+    assert aligned((33, 100001, 3)) == (1, 1, 1) and aligned((33, 100000, 3)) == (1, 16, 1)
+    assert aligned((33, 8 * 1024, 5)) == (1, 16, 1) and aligned((33, 8 * 1024 + 1, 5)) == (1, 1, 1)
+    assert aligned((33, 8 * 1024 - 1, 5)) == (1, 4, 1)
+    assert aligned((33, 100001, 2)) == (1, 1, 1) and aligned((33, 100001, 2), "bfloat16") == (1, 4, 1)
+    assert aligned((33, 100001, 4), "bfloat16") == (1, 1, 1) and aligned((33, 100002, 6), "bfloat16") == (1, 1, 1)
+    assert aligned((33, 100001, 3), out=view((33, 100001, 3), pointer=4)) == (1, 4, 1)
+    assert aligned((33, 100002, 3), "bfloat16", dtype="float32") == (1, 4, 0)
+
+
 def test_wide_states_overlap_where_that_costs_little_or_panels_are_the_choice():
     """To scan 7 of 32 columns twice costs more than to write parts of sectors; to scan 4 of 64 twice costs less."""
 
@@ -1129,7 +1147,7 @@ def test_whole_rows_fit_their_block():
         # A strip that is not long has one window of groups, and a last group that no lane reads.
         assert found["Long"] or groups <= found["Each"] + 1
         assert found["Abreast"] == (1 if found["Long"] else 32)
-        state, carry = (1, 2) if dtype.startswith("float") and dtype != "float64" else (2, 2)
+        state, carry = {"float16": (1, 1), "float32": (1, 2)}.get(dtype, (2, 2))
         if dtype != "uint8":
             part = state if units <= 1 else carry
             assert made.workspace_words == 2 * whole_lines(columns) * (parts * part + groups * carry)

@@ -70,8 +70,8 @@ def test_a_request_is_normalised():
 @pytest.mark.parametrize(
     "dtype, op, carry",
     [
-        ("float16", "add", "float64"),
-        ("bfloat16", "mul", "float64"),
+        ("float16", "add", "float32"),
+        ("bfloat16", "mul", "float32"),
         ("float32", "add", "float64"),
         ("float32", "max", "float32"),
         ("float64", "add", "float64"),

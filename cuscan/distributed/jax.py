@@ -181,7 +181,8 @@ def _fold(request: ScanRequest, fields: Arrays, restarts: Array | None, before: 
     single = op.states is SCALAR
     roles = op.inputs if op is LINEAR_RECURRENCE else ("x",) if single else tuple(f"x[{i}]" for i in range(len(kept)))
     dtype = kept[0].dtype.name if single or op is LINEAR_RECURRENCE else None
-    return scan(Call(Flags(op, 0, dtype=dtype, return_carry=True, only_carry=True), roles), kept)
+    states = scan(Call(Flags(op, 0, dtype=dtype, return_carry=True, only_carry=True), roles), kept)
+    return tuple(state.astype(field.dtype) for state, field in zip(states, fields, strict=True))
 
 
 def _extremum(op: Monoid, fields: Arrays, chosen: Array, numbers: Array) -> Arrays:

@@ -27,6 +27,9 @@ class ArrayNamespace:
     def full(self, shape: tuple[int, ...], number: Any, dtype: DType, like: Array) -> Array:
         return self._module.full(shape, number, numpy_dtype(dtype))
 
+    def cast(self, x: Array, dtype: DType) -> Array:
+        return x.astype(numpy_dtype(dtype), copy=False)
+
     def zeros(self, shape: tuple[int, ...], like: Array) -> Array:
         return self._module.zeros(shape, like.dtype)
 

@@ -36,6 +36,9 @@ class Namespace(Protocol):
     def full(self, shape: tuple[int, ...], number: Any, dtype: DType, like: Array) -> Array:
         """Return a new array on the device of `like`."""
 
+    def cast(self, x: Array, dtype: DType) -> Array:
+        """Return x in another dtype, x itself if it has that one."""
+
     def zeros(self, shape: tuple[int, ...], like: Array) -> Array:
         """Return a new array of zeros, with the dtype and on the device of `like`."""
 
@@ -179,7 +182,8 @@ def fold(op: Monoid, totals: Total, *, reverse: bool, xp: Namespace) -> Arrays:
         dtype = _name(totals.fields[0])
     flags = Flags(joined, 0, reverse, dtype=dtype, return_carry=True, only_carry=True)
     result = run(Call(flags, roles), fields)[-1]
-    return result if isinstance(result, tuple) else (result,)
+    states = result if isinstance(result, tuple) else (result,)
+    return tuple(xp.cast(state, DTYPES[_name(field)]) for state, field in zip(states, totals.fields, strict=True))
 
 
 def _name(array: Array) -> str:

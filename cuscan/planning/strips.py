@@ -272,10 +272,13 @@ def _flat(
         if (aligned == 1 and along) or (short and (aligned == 1 or several_warps or (along and many))):
             return None  # others are faster
         staged = _staged(request.kind, accesses)
-        alike = aligned > 1 or (len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values)))
+        alike = len(staged) > 0 and _begin_alike(layout, column, batch, staged[0], len(request.values))
+        in_words = column.size * min(sizes) <= WORD_BYTES  # threads read several of these rows at once
+        if aligned == WORD_BYTES and alike and not (along or short or in_words):
+            continue  # from anywhere, tiles move in bulk
         least = COLUMNS.unit // (1 if column.size <= LANES else FLAT_PARTS)
         while rows >= least:  # fewer, if several arrays do not fit
-            tile = new_tuple(StripTile, (column.size, 0, rows, aligned, False, alike, True))
+            tile = new_tuple(StripTile, (column.size, 0, rows, aligned, False, alike or aligned > 1, True))
             made = _make(request, layout, room, slots, looks, column, batch, accesses, flags, tile)
             if made:
                 return made
