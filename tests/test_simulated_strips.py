@@ -151,6 +151,25 @@ def test_store_warps_have_whole_rows_of_flat_tiles(case: FeatureCase) -> None:
     case.check()
 
 
+@pytest.mark.parametrize(
+    ("case", "walks"),
+    [
+        (FeatureCase("vectors", "add", (2, 5190, 8), 1, 3, draw=draws("float16"), units=None), 1),
+        (FeatureCase("one-tile", "add", (3, 1024, 8), 1, 3, draw=draws("float16"), units=None), 1),
+        (FeatureCase("walks", "add", (40 * 512 + 9, 10), 0, 1, draw=draws("bfloat16"), units=None), 4),
+        (FeatureCase("two-walks", LINEAR_RECURRENCE, (9000, 10), 0, 1, draw=steps("bfloat16"), units=None), 2),
+        (FeatureCase("offsets", "max", (2, 2051, 10), 1, 3, draw=draws("int16"), units=None, segments="offsets"), 1),
+        (FeatureCase("carries", "add", (2590, 10), 0, 3, draw=draws("bfloat16"), units=None, carry="both"), 1),
+    ],
+    ids=lambda value: value.name if isinstance(value, FeatureCase) else "",
+)
+def test_store_warps_take_tiles_in_turn(case: FeatureCase, walks: int) -> None:
+    """Where the lanes of all of them would lack elements. The last tiles of a block are one group's, or the other's."""
+    constants = dict(case.prepare()[0].plan.config.constants)
+    assert (constants["Warps"], constants["Turns"], constants["Walks"]) == (4, 2, walks)
+    case.check()
+
+
 HALVES_OF_ODD_ROWS = {"axis": 1, "draw": draws("bfloat16"), "units": None}
 
 

@@ -16,6 +16,9 @@ from cuscan.request.kind import CallKind
 
 MOST_WARPS = 24  # most warps of a block if several look-back warps serve a column; more lack registers
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
+# Halves of the store warps take tiles in turn where blocks share strips, if a lane then has so many times fewer rounds
+# of pieces: all warps would leave lanes idle.
+TURNS, FEWER_ROUNDS = 2, 1.2
 # Producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory. Where blocks share
 # strips, there is a locator, too: in the place of one of several producers, if warps would otherwise lose registers.
 PRODUCERS = 4
@@ -112,6 +115,9 @@ def block_of_strips(
         return None
     if columns % (abreast * across):
         return None
+    pieces = elements // (COLUMNS.items * depth * across)
+    idle = TURNS * _rounds(pieces, WARPS) >= FEWER_ROUNDS * _rounds(pieces, WARPS // TURNS)
+    turns = TURNS if idle and in_place and abreast == 1 and not own else 1
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
     scan_warps = -(-columns // LANES)
     many = together or (carry <= NARROW_CARRY and looks > FEW_LOOKS)
@@ -146,8 +152,7 @@ def block_of_strips(
     walks = walks_of(min(stages, WALK_STAGES), batches.tiles, min(batches.most_walks, look_back_warps))
     of_walk = look_back_warps // walks
     stages = min(stages, WALK_STAGES if walks > 1 else STRIP_STAGES)
-    pieces = -(-elements // (COLUMNS.items * depth * across * WARPS * LANES))  # per thread of a store warp
-    has_registers = values == (state,) == (WORD_BYTES,) and pieces <= HELD_PIECES
+    has_registers = values == (state,) == (WORD_BYTES,) and _rounds(pieces, WARPS // turns) <= HELD_PIECES
     warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
     if reduce_warps == FEW_REDUCE_WARPS and -warps % SCHEDULERS >= REDUCE_WARPS - reduce_warps:
         warps += REDUCE_WARPS - reduce_warps
@@ -168,7 +173,8 @@ def block_of_strips(
         "Depth": depth,
         "Across": across,
         "WarpsAbreast": abreast,
-        "Warps": WARPS,
+        "Warps": WARPS // turns,
+        "Turns": turns,
         "ReduceWarps": reduce_warps,
         "Producers": producers,
         "ScanWarps": scan_warps,
@@ -186,6 +192,11 @@ def block_of_strips(
         "AlongBack": int(lying.back),
     }
     return constants, warps * LANES, stages * stage + rest
+
+
+def _rounds(pieces: int, warps: int) -> int:
+    """Return how many pieces of a tile a lane takes, if so many warps have it."""
+    return -(-pieces // (warps * LANES))
 
 
 def words_of_strips(constants: dict[str, int], strips: int, batches: int, carry: int) -> int:

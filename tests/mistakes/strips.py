@@ -58,6 +58,7 @@ CALLS = (
     Case(
         "strips-first-rows", "add", (6 * 1024 + 101, 8), 0, 1, draw=draws("float32"), units=None, call={"reverse": True}
     ),
+    Case("strips-by-turns", "add", (2, 5190, 8), 1, 3, draw=draws("float16"), units=None),
     Case("strips-still-apart", LINEAR_RECURRENCE, (530, 513), 0, 24, draw=steps(decay="channel"), units=None),
 )
 
@@ -415,7 +416,18 @@ MISTAKES = (
         "kHasInitial || node_of(batch, level + 1) > 0, before",
         "false, before",
     ),
-    Mistake("only-one-walk-ends", Kind.WAIT, "strips-walks", KERNEL, "walk < kWalks; ++walk", "false; ++walk"),
+    Mistake("only-one-walk-ends", Kind.WAIT, "strips-walks", KERNEL, "(kWalks - 1) * int(kBatch) + 1", "1"),
+    Mistake("only-one-group-ends", Kind.WAIT, "strips-by-turns", KERNEL, "kWalkEnds > kTurns", "true"),
+    Mistake("both-groups-begin-with-the-first-tile", Kind.LOST, "strips-by-turns", KERNEL, "store_warp / kWarps", "0"),
+    Mistake("both-groups-take-every-tile", Kind.WAIT, "strips-by-turns", KERNEL, "k += kTurns", "++k"),
+    Mistake(
+        "a-tile-is-free-for-both-groups",
+        Kind.WAIT,
+        "strips-by-turns",
+        KERNEL,
+        "free.init(kWarps",
+        "free.init(kStoreWarps",
+    ),
     Mistake("every-walk-takes-every-batch", Kind.WAIT, "strips-walks", KERNEL, "k += kWalks * kBatch", "k += kBatch"),
     Mistake("one-exchange-for-all-walks", Kind.PLACE, "strips-walks", KERNEL, "exchange[index]", "exchange[scan_warp]"),
     Mistake(

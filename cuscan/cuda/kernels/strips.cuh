@@ -9,6 +9,7 @@
 // * scan warps fold these totals, from run to run, and compute what precedes the units; a lane handles one column of a
 //   unit;
 // * store warps compute the results and store them; with kInPlace, they write them over the first value in the stage.
+//   Where blocks share strips, kTurns groups of kWarps warps take tiles in turn if lanes of more warps lack elements.
 //
 // So some tiles are loading, others wait for what precedes them, and a warp waits only for the tile that it needs.
 //
@@ -72,7 +73,8 @@ struct Strips {
     using CarryOp = typename Element::CarryOp;
     using Stage = typename StripsShared<Config>::Stage;
     static constexpr int kWarps = Config::kWarps, kProducers = Config::kProducers, kStages = Config::kStages;
-    static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps; there are kWarps store warps
+    static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps
+    static constexpr int kTurns = Config::kTurns, kStoreWarps = kTurns * kWarps;
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
     static constexpr uint32 kBatch = Config::kBatch;
     // Where blocks share strips, each scan warp has a spreader, and kWalks walks of kLookBackWarps look-back warps.
@@ -85,8 +87,12 @@ struct Strips {
     static constexpr int kLookingBack = 2;
     static_assert(kLookingBack + kScanWarps * kWalks <= 16, "");
     static_assert(kBatch * kWalks <= kStages, "a walk has the stages of a batch, as its last step waits for all of it");
+    static_assert(kTurns == 1 || (Config::kGrid && Config::kInPlace), "groups would share a buffer of results");
+    // Behind a block's last tile are so many that do not exist: one for each group of store warps, and for each walk,
+    // where its next batch would begin.
+    static constexpr int kWalkEnds = (kWalks - 1) * int(kBatch) + 1, kEnds = kWalkEnds > kTurns ? kWalkEnds : kTurns;
     static constexpr int kLocators = Config::kGrid;
-    static constexpr int kThreads = (kLocators + kProducers + kReduceWarps + kWarps +
+    static constexpr int kThreads = (kLocators + kProducers + kReduceWarps + kStoreWarps +
                                      kScanWarps * (Config::kGrid ? 2 + kWalks * kLookBackWarps : 1)) *
                                     target::kWarp;
 
@@ -175,15 +181,16 @@ struct Strips {
         for (uint32 k = 0, part = 0; lane() == 0; ++k, ++part) {
             Stage& stage = free_stage(k);
             if (part == kBatch) now = located(tickets.next()), part = 0;
+            if (!now.exists) {
+                for (int i = 0; i < kEnds; ++i) end(k + i);
+                break;
+            }
             stage.turn = now;
             stage.turn.unit = now.unit * kBatch + part;
             stage.turn.rows = rows(stage.turn);
             if (stage.turn.rows > 0)
                 loading.push(k, [&](uint32 earlier) { this->stage(earlier).arrived.wait(phase(earlier)); });
             stage.known.arrive();
-            if (now.exists) continue;
-            for (int walk = 1; walk < kWalks; ++walk) end_walk(k + walk * kBatch);
-            break;
         }
         target::sync_warp();
         workspace->allow_next_kernel(shared.epoch);
@@ -194,7 +201,7 @@ struct Strips {
         if (!Config::kGrid)
             target::wait_for_previous_kernel();  // for all warps, which meet the producers at the barrier
         target::barrier_sync<1>(kThreads);
-        for (uint32 k = 0;; ++k) {
+        for (uint32 k = 0, ends = 0; ends < kTurns; ++k) {
             Stage& stage = this->stage(k);
             StripTurn now;
             if constexpr (Config::kGrid) {
@@ -210,7 +217,7 @@ struct Strips {
             else if (thread == 0)
                 stage.arrived.arrive();
             stage.arrived.arrive_loaded();
-            if (!now.exists) break;
+            ends += !now.exists;
         }
         if (!Config::kGrid) target::allow_next_kernel();
     }
@@ -223,11 +230,11 @@ struct Strips {
         if (k >= kStages) stage.free.wait(phase(k) - 1);
         return stage;
     }
-    // A walk ends where its next batch would begin: with tile k of the block. Tile k - kStages, if there is one, has
-    // results, so its stage becomes free.
-    CUSCAN_DEVICE void end_walk(uint32 k) {
+    // Publishes that tile k of the block does not exist. Tile k - kStages, if there is one, has results, so its stage
+    // becomes free.
+    CUSCAN_DEVICE void end(uint32 k) {
         Stage& stage = free_stage(k);
-        stage.turn.exists = false;
+        stage.turn.exists = false, stage.turn.rows = 0;
         stage.known.arrive();
     }
 
@@ -411,11 +418,15 @@ struct Strips {
         const int column = place.exists ? place.column : 0;
         Carry prefix;  // what precedes the batch
         Tiles tiles;   // earlier ones of the batch
-        for (uint32 k = 0;; ++k) {
+        for (uint32 k = 0, ends = 0; ends < kTurns; ++k) {
             Stage& stage = this->stage(k);
             stage.known.wait(phase(k));
             const StripTurn now = stage.turn;
-            if (!now.exists) return stage.prefixed.arrive();
+            if (!now.exists) {
+                ++ends;
+                stage.prefixed.arrive();
+                continue;
+            }
             stage.summed.wait(phase(k));
             State& unit = of_lane(stage, scan_warp);
             const Units units(convert<Carry>(unit), place.unit);
@@ -432,8 +443,9 @@ struct Strips {
         }
     }
 
-    CUSCAN_DEVICE void run_store(int warp) {
-        for (uint32 k = 0;; ++k) {
+    CUSCAN_DEVICE void run_store(int store_warp) {
+        const int warp = store_warp % kWarps;
+        for (uint32 k = store_warp / kWarps;; k += kTurns) {
             Stage& stage = this->stage(k);
             if (!Config::kHolds) stage.prefixed.wait(phase(k));
             stage.arrived.wait(phase(k));
@@ -502,12 +514,12 @@ CUSCAN_DEVICE void strips(Row<Config> origin, Workspace* workspace, const typena
         kernel.make_barriers(warp);
         target::barrier_sync<1>(Kernel::kThreads);
         kernel.run_reduce(warp);
-    } else if ((warp -= Kernel::kReduceWarps) < Kernel::kWarps) {
+    } else if ((warp -= Kernel::kReduceWarps) < Kernel::kStoreWarps) {
         target::barrier_sync<1>(Kernel::kThreads);
         kernel.run_store(warp);
     } else {
         target::barrier_sync<1>(Kernel::kThreads);
-        warp -= Kernel::kWarps;
+        warp -= Kernel::kStoreWarps;
         if constexpr (!Config::kGrid)
             kernel.run_own_scan(warp);
         else if (warp < Kernel::kScanWarps)
