@@ -836,6 +836,19 @@ def test_tiles_without_gaps_move_in_bulk_from_anywhere():
     assert aligned((33, 100002, 3), "bfloat16", dtype="float32") == (1, 4, 0)
 
 
+def test_threads_take_whole_rows_that_fit_in_registers():
+    def pieces(columns, of="float32", **call):
+        made = planned(view((2**20, columns), of), axis=0, dtype=of, **call)
+        return constants(made, "Columns", "Across", "Turns")
+
+    assert pieces(3) == (3, 3, 1) and pieces(5) == (5, 1, 2) and pieces(4) == (4, 4, 1)
+    assert pieces(5, "bfloat16") == (5, 5, 2) and pieces(7, "float16") == (7, 7, 2)
+    assert pieces(9, "float16") == (9, 1, 2)  # there would be pieces for half of the lanes
+    assert pieces(12, "uint8") == (3, 3, 1) and pieces(6, "int16", mask=view((2**20, 6), "bool")) == (6, 6, 2)
+    assert pieces(3, "float64") == (3, 1, 2)
+    assert constants(planned(view((2**20, 3)), axis=0, dtype="float64"), "Across", "InPlace") == (1, 0)
+
+
 def test_wide_states_overlap_where_that_costs_little_or_panels_are_the_choice():
     """To scan 7 of 32 columns twice costs more than to write parts of sectors; to scan 4 of 64 twice costs less."""
 

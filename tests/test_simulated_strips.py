@@ -170,6 +170,26 @@ def test_store_warps_take_tiles_in_turn(case: FeatureCase, walks: int) -> None:
     case.check()
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        FeatureCase("three", "add", (8200, 3), 0, 2, units=None),
+        FeatureCase("three-bytes", "or", (8200, 3), 0, 2, draw=draws("bool"), units=None, call={"dtype": "bool"}),
+        FeatureCase("twelve-bytes", "max", (8200, 12), 0, 2, draw=draws("uint8"), units=None, masked=True),
+        FeatureCase("five-back", "add", (5200, 5), 0, 2, draw=draws("float16"), units=None, call={"reverse": True}),
+        FeatureCase("six-steps", LINEAR_RECURRENCE, (5200, 6), 0, 2, draw=steps("bfloat16"), units=None),
+        FeatureCase("three-offsets", "max", (8200, 3), 0, 2, draw=draws("int16"), units=None, segments="offsets"),
+        FeatureCase("seven-carries", "add", (5200, 7), 0, 2, draw=draws("bfloat16"), units=None, carry="both"),
+    ],
+    ids=lambda case: case.name,
+)
+def test_threads_take_whole_rows(case: FeatureCase) -> None:
+    """A thread's rows are one stretch of memory, in which vectors go beyond the ends of rows."""
+    constants = dict(case.prepare()[0].plan.config.constants)
+    assert constants["Flat"] and constants["Across"] == constants["Columns"]
+    case.check()
+
+
 HALVES_OF_ODD_ROWS = {"axis": 1, "draw": draws("bfloat16"), "units": None}
 
 

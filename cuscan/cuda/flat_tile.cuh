@@ -1,7 +1,7 @@
 // A tile of whole rows in shared memory, laid out as in global memory: row after row without gaps. With kBack the
 // last row of the scan comes first. A thread reads and writes a chunk at a time: kSteps rows of kAcross neighbouring
-// columns. It moves vectors. A vector is a part of a row or, where a thread has all columns, several rows. Neighbouring
-// threads have neighbouring columns, then the next chunk.
+// columns. It moves vectors. A vector is a part of a row or, where a thread has all columns, a part of the chunk, across
+// the ends of rows. Neighbouring threads have neighbouring columns, then the next chunk.
 //
 // A chunk lies kSteps rows behind the previous one, so the same vector of all chunks would lie in a few banks: with up
 // to 4 columns of 4 bytes, every access would become 2 to 8 accesses. So threads whose chunks would meet in a bank take
@@ -17,10 +17,12 @@ struct FlatTile {
     static constexpr int lower(int a, int b) { return a < b ? a : b; }
     static constexpr int power_of_two(int number) { return number < 2 ? 1 : 2 * power_of_two(number / 2); }
 
-    static constexpr int kDeep =
-        kAcross < kColumns ? 1 : lower(16 / int(sizeof(T) * kColumns), kSteps);  // rows of a vector
-    static constexpr int kVectors = kSteps / kDeep;
-    using Vector = cuscan::Vector<T, kDeep * kAcross>;
+    static constexpr int kChunkBytes = kSteps * kColumns * int(sizeof(T));
+    // Where a thread has all columns, a chunk is one stretch of memory; otherwise a vector is a part of a row.
+    static constexpr bool kWhole = kAcross == kColumns;
+    static constexpr int kItems = kWhole ? lower(kChunkBytes & -kChunkBytes, 16) / int(sizeof(T)) : kAcross;
+    static constexpr int kVectors = kSteps * kAcross / kItems;
+    using Vector = cuscan::Vector<T, kItems>;
 
     static constexpr int kAbreast = kColumns / kAcross;             // threads side by side
     static constexpr int kSweep = 128 / int(sizeof(Vector));        // consecutive vectors that cover every bank once
@@ -46,14 +48,14 @@ struct FlatTile {
         turn(vector, swizzle);
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
-        for (int c = 0; c < kAcross; ++c) item[s][c] = vector[s / kDeep].item[in_vector(s, c)];
+        for (int c = 0; c < kAcross; ++c) item[s][c] = vector[number(s, c) / kItems].item[number(s, c) % kItems];
     }
     static CUSCAN_DEVICE void write(T* tile, int chunk, int column, const T (&item)[kSteps][kAcross]) {
         const int swizzle = chunk / kPeriod % kSwizzles;
         Vector vector[kVectors];
         CUSCAN_UNROLL
         for (int s = 0; s < kSteps; ++s) CUSCAN_UNROLL
-        for (int c = 0; c < kAcross; ++c) vector[s / kDeep].item[in_vector(s, c)] = item[s][c];
+        for (int c = 0; c < kAcross; ++c) vector[number(s, c) / kItems].item[number(s, c) % kItems] = item[s][c];
         turn(vector, swizzle);
         CUSCAN_UNROLL
         for (int i = 0; i < kVectors; ++i)
@@ -62,11 +64,12 @@ struct FlatTile {
 
 private:
     static CUSCAN_DEVICE int index(int chunk, int vector, int column) {
-        const int row = chunk * kSteps + vector * kDeep;
-        return (kBack ? kRows - kDeep - row : row) * kColumns + column;
+        const int row = (kBack ? kRows / kSteps - 1 - chunk : chunk) * kSteps;
+        return row * kColumns + vector * (kWhole ? kItems : kColumns) + column;
     }
-    static CUSCAN_DEVICE int in_vector(int step, int column) {
-        return (kBack ? kDeep - 1 - step % kDeep : step % kDeep) * kAcross + column;
+    // The number of an item of a thread's chunk, in the order of memory.
+    static CUSCAN_DEVICE constexpr int number(int step, int column) {
+        return (kBack ? kSteps - 1 - step : step) * kAcross + column;
     }
 
     // Moves vector i to place i ^ swizzle; a second call moves it back.

@@ -19,6 +19,7 @@ WARPS = 8  # store warps; they are the reduce warps too where a block has strips
 # Halves of the store warps take tiles in turn where blocks share strips, if a lane then has so many times fewer rounds
 # of pieces: all warps would leave lanes idle.
 TURNS, FEWER_ROUNDS = 2, 1.2
+PIECE_BYTES = 288  # most bytes of values and results of a piece that has whole rows: more do not fit in registers
 # Producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory. Where blocks share
 # strips, there is a locator, too: in the place of one of several producers, if warps would otherwise lose registers.
 PRODUCERS = 4
@@ -104,6 +105,9 @@ def block_of_strips(
     together = flat and (anywhere or aligned == VECTOR_BYTES) and not any(of_values)
     unit = aligned if apart else VECTOR_BYTES
     depth, across = (1, 1) if anywhere else _piece(columns, sizes, state, own, apart=apart)
+    has_lanes = rows >= WARPS // TURNS * LANES * COLUMNS.items  # pieces for as many, if each has whole rows
+    if flat and in_place and has_lanes and not anywhere and COLUMNS.items * columns * sum(sizes) <= PIECE_BYTES:
+        depth, across = 1, columns
     if flat:  # a store warp has whole rows
         depth = min(depth, rows // (WARPS * COLUMNS.items))
     abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows

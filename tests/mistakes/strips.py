@@ -59,6 +59,7 @@ CALLS = (
         "strips-first-rows", "add", (6 * 1024 + 101, 8), 0, 1, draw=draws("float32"), units=None, call={"reverse": True}
     ),
     Case("strips-by-turns", "add", (2, 5190, 8), 1, 3, draw=draws("float16"), units=None),
+    Case("strips-of-whole-rows", "add", (8200, 3), 0, 2, draw=draws("bfloat16"), units=None, call={"reverse": True}),
     Case("strips-still-apart", LINEAR_RECURRENCE, (530, 513), 0, 24, draw=steps(decay="channel"), units=None),
 )
 
@@ -417,6 +418,22 @@ MISTAKES = (
         "false, before",
     ),
     Mistake("only-one-walk-ends", Kind.WAIT, "strips-walks", KERNEL, "(kWalks - 1) * int(kBatch) + 1", "1"),
+    Mistake(
+        "vectors-begin-with-rows",
+        Kind.PLACE,
+        "strips-of-whole-rows",
+        "flat_tile.cuh",
+        "vector * (kWhole ? kItems : kColumns)",
+        "vector * kColumns",
+    ),
+    Mistake(
+        "the-last-step-is-not-the-first-in-memory",
+        Kind.ORDER,
+        "strips-of-whole-rows",
+        "flat_tile.cuh",
+        "(kBack ? kSteps - 1 - step : step)",
+        "step",
+    ),
     Mistake("only-one-group-ends", Kind.WAIT, "strips-by-turns", KERNEL, "kWalkEnds > kTurns", "true"),
     Mistake("both-groups-begin-with-the-first-tile", Kind.LOST, "strips-by-turns", KERNEL, "store_warp / kWarps", "0"),
     Mistake("both-groups-take-every-tile", Kind.WAIT, "strips-by-turns", KERNEL, "k += kTurns", "++k"),
