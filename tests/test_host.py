@@ -245,6 +245,20 @@ def test_the_error_stays_small_over_many_elements():
     assert np.abs(np.cumsum(x).astype("f8") - exact).max() > bound[-1]  # naive sums exceed the bound
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("columns", [(), (2,)])
+def test_sums_of_halves_lose_less_than_their_results_show(dtype, columns):
+    n = 2**21
+    x = np.full((n, *columns), 0.01, dtype)
+    exact = np.arange(1, n + 1) * float(dtype(0.01))  # at most 21 + 11 bits: exact in float64
+    bound = np.finfo(np.float32).eps * (32 + np.arange(n) / 2**20) * exact
+    sums, carry = cuscan.scan(x, axis=0, return_carry=True)
+    assert carry.dtype == np.float32 and np.abs(carry.astype("f8") - exact[-1]).max() <= bound[-1]
+    rounding = float(ml_dtypes.finfo(dtype).eps) / 2 * (exact + bound)
+    assert (np.abs(sums.T.astype("f8") - exact) <= rounding + bound).all()
+    assert (bound < rounding / 6).all()
+
+
 # ---- results ------------------------------------------------------------
 
 

@@ -839,7 +839,7 @@ def test_tiles_without_gaps_move_in_bulk_from_anywhere():
 def test_threads_take_whole_rows_that_fit_in_registers():
     def pieces(columns, of="float32", **call):
         made = planned(view((2**20, columns), of), axis=0, dtype=of, **call)
-        return constants(made, "Columns", "Across", "Turns")
+        return constants(made, "Columns", "Across", "Groups")
 
     assert pieces(3) == (3, 3, 1) and pieces(5) == (5, 1, 2) and pieces(4) == (4, 4, 1)
     assert pieces(5, "bfloat16") == (5, 5, 2) and pieces(7, "float16") == (7, 7, 2)

@@ -166,7 +166,7 @@ def test_store_warps_have_whole_rows_of_flat_tiles(case: FeatureCase) -> None:
 def test_store_warps_take_tiles_in_turn(case: FeatureCase, walks: int) -> None:
     """Where the lanes of all of them would lack elements. The last tiles of a block are one group's, or the other's."""
     constants = dict(case.prepare()[0].plan.config.constants)
-    assert (constants["Warps"], constants["Turns"], constants["Walks"]) == (4, 2, walks)
+    assert (constants["Warps"], constants["Groups"], constants["Walks"]) == (4, 2, walks)
     case.check()
 
 

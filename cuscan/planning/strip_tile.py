@@ -16,9 +16,9 @@ from cuscan.request.kind import CallKind
 
 MOST_WARPS = 24  # most warps of a block if several look-back warps serve a column; more lack registers
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
-# Halves of the store warps take tiles in turn where blocks share strips, if a lane then has so many times fewer rounds
-# of pieces: all warps would leave lanes idle.
-TURNS, FEWER_ROUNDS = 2, 1.2
+# Groups of store warps take tiles in turn where blocks share strips, if a lane then has so many times fewer rounds of
+# pieces: all warps together would leave lanes idle.
+GROUPS, FEWER_ROUNDS = 2, 1.2
 PIECE_BYTES = 288  # most bytes of values and results of a piece that has whole rows: more do not fit in registers
 # Producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory. Where blocks share
 # strips, there is a locator, too: in the place of one of several producers, if warps would otherwise lose registers.
@@ -105,7 +105,7 @@ def block_of_strips(
     together = flat and (anywhere or aligned == VECTOR_BYTES) and not any(of_values)
     unit = aligned if apart else VECTOR_BYTES
     depth, across = (1, 1) if anywhere else _piece(columns, sizes, state, own, apart=apart)
-    has_lanes = rows >= WARPS // TURNS * LANES * COLUMNS.items  # pieces for as many, if each has whole rows
+    has_lanes = rows >= WARPS // GROUPS * LANES * COLUMNS.items  # pieces for as many, if each has whole rows
     if flat and in_place and has_lanes and not anywhere and COLUMNS.items * columns * sum(sizes) <= PIECE_BYTES:
         depth, across = 1, columns
     if flat:  # a store warp has whole rows
@@ -120,8 +120,8 @@ def block_of_strips(
     if columns % (abreast * across):
         return None
     pieces = elements // (COLUMNS.items * depth * across)
-    idle = TURNS * _rounds(pieces, WARPS) >= FEWER_ROUNDS * _rounds(pieces, WARPS // TURNS)
-    turns = TURNS if idle and in_place and abreast == 1 and not own else 1
+    idle = GROUPS * _rounds(pieces, WARPS) >= FEWER_ROUNDS * _rounds(pieces, WARPS // GROUPS)
+    groups = GROUPS if idle and in_place and abreast == 1 and not own else 1
     totals = (rows // COLUMNS.items // depth + units - 1) * columns
     scan_warps = -(-columns // LANES)
     many = together or (carry <= NARROW_CARRY and looks > FEW_LOOKS)
@@ -156,7 +156,7 @@ def block_of_strips(
     walks = walks_of(min(stages, WALK_STAGES), batches.tiles, min(batches.most_walks, look_back_warps))
     of_walk = look_back_warps // walks
     stages = min(stages, WALK_STAGES if walks > 1 else STRIP_STAGES)
-    has_registers = values == (state,) == (WORD_BYTES,) and _rounds(pieces, WARPS // turns) <= HELD_PIECES
+    has_registers = values == (state,) == (WORD_BYTES,) and _rounds(pieces, WARPS // groups) <= HELD_PIECES
     warps = producers + reduce_warps + WARPS + scan_warps * (1 if own else 2 + look_back_warps)
     if reduce_warps == FEW_REDUCE_WARPS and -warps % SCHEDULERS >= REDUCE_WARPS - reduce_warps:
         warps += REDUCE_WARPS - reduce_warps
@@ -177,8 +177,8 @@ def block_of_strips(
         "Depth": depth,
         "Across": across,
         "WarpsAbreast": abreast,
-        "Warps": WARPS // turns,
-        "Turns": turns,
+        "Warps": WARPS // groups,
+        "Groups": groups,
         "ReduceWarps": reduce_warps,
         "Producers": producers,
         "ScanWarps": scan_warps,

@@ -434,9 +434,9 @@ MISTAKES = (
         "(kBack ? kSteps - 1 - step : step)",
         "step",
     ),
-    Mistake("only-one-group-ends", Kind.WAIT, "strips-by-turns", KERNEL, "kWalkEnds > kTurns", "true"),
+    Mistake("only-one-group-ends", Kind.WAIT, "strips-by-turns", KERNEL, "kWalkEnds > kGroups", "true"),
     Mistake("both-groups-begin-with-the-first-tile", Kind.LOST, "strips-by-turns", KERNEL, "store_warp / kWarps", "0"),
-    Mistake("both-groups-take-every-tile", Kind.WAIT, "strips-by-turns", KERNEL, "k += kTurns", "++k"),
+    Mistake("both-groups-take-every-tile", Kind.WAIT, "strips-by-turns", KERNEL, "k += kGroups", "++k"),
     Mistake(
         "a-tile-is-free-for-both-groups",
         Kind.WAIT,

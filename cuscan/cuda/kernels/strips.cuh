@@ -9,7 +9,7 @@
 // * scan warps fold these totals, from run to run, and compute what precedes the units; a lane handles one column of a
 //   unit;
 // * store warps compute the results and store them; with kInPlace, they write them over the first value in the stage.
-//   Where blocks share strips, kTurns groups of kWarps warps take tiles in turn if lanes of more warps lack elements.
+//   Where blocks share strips, kGroups groups of kWarps warps take tiles in turn if lanes of more warps lack elements.
 //
 // So some tiles are loading, others wait for what precedes them, and a warp waits only for the tile that it needs.
 //
@@ -74,7 +74,7 @@ struct Strips {
     using Stage = typename StripsShared<Config>::Stage;
     static constexpr int kWarps = Config::kWarps, kProducers = Config::kProducers, kStages = Config::kStages;
     static constexpr int kReduceWarps = Config::kReduceWarps;  // number of reduce warps
-    static constexpr int kTurns = Config::kTurns, kStoreWarps = kTurns * kWarps;
+    static constexpr int kGroups = Config::kGroups, kStoreWarps = kGroups * kWarps;
     static constexpr int kUnits = Layout::kUnits, kParts = Layout::kParts;
     static constexpr uint32 kBatch = Config::kBatch;
     // Where blocks share strips, each scan warp has a spreader, and kWalks walks of kLookBackWarps look-back warps.
@@ -87,10 +87,10 @@ struct Strips {
     static constexpr int kLookingBack = 2;
     static_assert(kLookingBack + kScanWarps * kWalks <= 16, "");
     static_assert(kBatch * kWalks <= kStages, "a walk has the stages of a batch, as its last step waits for all of it");
-    static_assert(kTurns == 1 || (Config::kGrid && Config::kInPlace), "groups would share a buffer of results");
+    static_assert(kGroups == 1 || (Config::kGrid && Config::kInPlace), "groups would share a buffer of results");
     // Behind a block's last tile are so many that do not exist: one for each group of store warps, and for each walk,
     // where its next batch would begin.
-    static constexpr int kWalkEnds = (kWalks - 1) * int(kBatch) + 1, kEnds = kWalkEnds > kTurns ? kWalkEnds : kTurns;
+    static constexpr int kWalkEnds = (kWalks - 1) * int(kBatch) + 1, kEnds = kWalkEnds > kGroups ? kWalkEnds : kGroups;
     static constexpr int kLocators = Config::kGrid;
     static constexpr int kThreads = (kLocators + kProducers + kReduceWarps + kStoreWarps +
                                      kScanWarps * (Config::kGrid ? 2 + kWalks * kLookBackWarps : 1)) *
@@ -201,7 +201,7 @@ struct Strips {
         if (!Config::kGrid)
             target::wait_for_previous_kernel();  // for all warps, which meet the producers at the barrier
         target::barrier_sync<1>(kThreads);
-        for (uint32 k = 0, ends = 0; ends < kTurns; ++k) {
+        for (uint32 k = 0, ends = 0; ends < kGroups; ++k) {
             Stage& stage = this->stage(k);
             StripTurn now;
             if constexpr (Config::kGrid) {
@@ -418,7 +418,7 @@ struct Strips {
         const int column = place.exists ? place.column : 0;
         Carry prefix;  // what precedes the batch
         Tiles tiles;   // earlier ones of the batch
-        for (uint32 k = 0, ends = 0; ends < kTurns; ++k) {
+        for (uint32 k = 0, ends = 0; ends < kGroups; ++k) {
             Stage& stage = this->stage(k);
             stage.known.wait(phase(k));
             const StripTurn now = stage.turn;
@@ -445,7 +445,7 @@ struct Strips {
 
     CUSCAN_DEVICE void run_store(int store_warp) {
         const int warp = store_warp % kWarps;
-        for (uint32 k = store_warp / kWarps;; k += kTurns) {
+        for (uint32 k = store_warp / kWarps;; k += kGroups) {
             Stage& stage = this->stage(k);
             if (!Config::kHolds) stage.prefixed.wait(phase(k));
             stage.arrived.wait(phase(k));
