@@ -1,7 +1,7 @@
 // A tile of whole rows in shared memory, laid out as in global memory: row after row without gaps. With kBack the
 // last row of the scan comes first. A thread reads and writes a chunk at a time: kSteps rows of kAcross neighbouring
-// columns. It moves vectors. A vector is a part of a row or, where a thread has all columns, a part of the chunk, across
-// the ends of rows. Neighbouring threads have neighbouring columns, then the next chunk.
+// columns. It moves vectors. A vector is a part of a row or, where a thread has all columns, a part of the chunk,
+// across the ends of rows. Neighbouring threads have neighbouring columns, then the next chunk.
 //
 // A chunk lies kSteps rows behind the previous one, so the same vector of all chunks would lie in a few banks: with up
 // to 4 columns of 4 bytes, every access would become 2 to 8 accesses. So threads whose chunks would meet in a bank take
@@ -17,10 +17,9 @@ struct FlatTile {
     static constexpr int lower(int a, int b) { return a < b ? a : b; }
     static constexpr int power_of_two(int number) { return number < 2 ? 1 : 2 * power_of_two(number / 2); }
 
-    static constexpr int kChunkBytes = kSteps * kColumns * int(sizeof(T));
-    // Where a thread has all columns, a chunk is one stretch of memory; otherwise a vector is a part of a row.
-    static constexpr bool kWhole = kAcross == kColumns;
-    static constexpr int kItems = kWhole ? lower(kChunkBytes & -kChunkBytes, 16) / int(sizeof(T)) : kAcross;
+    static constexpr bool kWhole = kAcross == kColumns;  // a chunk is one stretch of memory
+    static constexpr int kStretch = kSteps * kColumns * int(sizeof(T));
+    static constexpr int kItems = kWhole ? lower(power_in(kStretch), 16) / int(sizeof(T)) : kAcross;  // of a vector
     static constexpr int kVectors = kSteps * kAcross / kItems;
     using Vector = cuscan::Vector<T, kItems>;
 
@@ -28,7 +27,7 @@ struct FlatTile {
     static constexpr int kSweep = 128 / int(sizeof(Vector));        // consecutive vectors that cover every bank once
     static constexpr int kTogether = lower(kSweep, target::kWarp);  // lanes that access the banks at once
     static constexpr int kChunk = kVectors * kAbreast;              // vectors from one chunk to the next
-    static constexpr int kPeriod = kSweep / lower(kChunk & -kChunk, kSweep);  // chunks after which the banks repeat
+    static constexpr int kPeriod = kSweep / lower(power_in(kChunk), kSweep);  // chunks after which the banks repeat
     static constexpr int kSwizzles = lower(power_of_two(kTogether / (kAbreast * kPeriod)), kVectors);
 
     // The lowest address of the tile in an array. `first` is the element in row 0, column 0 of the tile.

@@ -6,8 +6,11 @@
 
 namespace cuscan {
 
+// The largest power of two that divides a number.
+constexpr int power_in(int number) { return number & -number; }
+
 template <class T, int kItems, bool kPacked = sizeof(T) < 4 && sizeof(T) * kItems % 4 == 0>
-struct alignas(sizeof(T) * kItems & -(sizeof(T) * kItems)) Vector {
+struct alignas(power_in(sizeof(T) * kItems)) Vector {
     T item[kItems];
 
     // Element i, or the number of an arithmetic type that it represents.
@@ -22,7 +25,7 @@ struct alignas(sizeof(T) * kItems & -(sizeof(T) * kItems)) Vector {
 // Elements smaller than a word stay packed in words until one of them is used: if they were unpacked at the load, every
 // load would wait for the previous one.
 template <class T, int kItems>
-struct alignas(sizeof(T) * kItems & -(sizeof(T) * kItems)) Vector<T, kItems, true> {
+struct alignas(power_in(sizeof(T) * kItems)) Vector<T, kItems, true> {
     static constexpr int kWords = sizeof(T) * kItems / 4;
     union {
         T item[kItems];

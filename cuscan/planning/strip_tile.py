@@ -105,8 +105,8 @@ def block_of_strips(
     together = flat and (anywhere or aligned == VECTOR_BYTES) and not any(of_values)
     unit = aligned if apart else VECTOR_BYTES
     depth, across = (1, 1) if anywhere else _piece(columns, sizes, state, own, apart=apart)
-    has_lanes = rows >= WARPS // GROUPS * LANES * COLUMNS.items  # pieces for as many, if each has whole rows
-    if flat and in_place and has_lanes and not anywhere and COLUMNS.items * columns * sum(sizes) <= PIECE_BYTES:
+    busy = rows >= WARPS // GROUPS * LANES * COLUMNS.items  # the lanes of a group, if a piece has whole rows
+    if flat and in_place and busy and not anywhere and COLUMNS.items * columns * sum(sizes) <= PIECE_BYTES:
         depth, across = 1, columns
     if flat:  # a store warp has whole rows
         depth = min(depth, rows // (WARPS * COLUMNS.items))
