@@ -160,9 +160,10 @@ class LinearisedScan:
         flags = flags._replace(dtype=name.name, return_carry=only_carry, only_carry=only_carry)
         given = {role: array for role, array in self.given.items() if role not in CARRY}
         if self.carry:
-            states = carry_fields(flags.op, name, None)
-            fields = [self.xp.cast(*each) for each in zip(carry or self.carry, [s.dtype for s in states], strict=True)]
-            given |= self.as_carry(tuple(fields), self.key)
+            # A scan in another dtype than this one may have a wider carry.
+            of_scan = [field.dtype for field in carry_fields(flags.op, name, None)]
+            fields = tuple(map(self.xp.cast, carry or self.carry, of_scan))
+            given |= self.as_carry(fields, self.key)
         return self.xp.scan(Call(flags, tuple(given), self.call.initial), tuple(given.values()))
 
     def linear(

@@ -8,7 +8,7 @@ of a row among them. Along a contiguous axis:
 2. 32 such runs ("lanes") are combined by a warp scan with doubling distances (Kogge & Stone 1973);
 3. `vectors` such warp scans are combined from left to right, then `warps` of those from left to right. The
    result is one *unit*;
-4. in the wider carry type, 32 units make a *group* and 32 groups a *section*: a Kogge-Stone scan over the units
+4. in the type of carries, 32 units make a *group* and 32 groups a *section*: a Kogge-Stone scan over the units
    of a group, another over the groups of a section, and from left to right over sections. The carry into a
    unit is (sections before . groups before) . units before.
 
@@ -19,7 +19,7 @@ later elements.
 Along any other axis (a `paired` order) steps 2 to 4 are:
 
 2. 32 runs make a unit. Their totals are combined in pairs, those of the pairs in pairs, and so on;
-3. in the wider carry type, 4096 units make a section, whose totals are combined in the same way; sections are
+3. in the type of carries, 4096 units make a section, whose totals are combined in the same way; sections are
    combined from left to right.
 
 The prefix of a unit is the sections before it and then, one by one, the blocks of 2048, 1024, ... 1 units that

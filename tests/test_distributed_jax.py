@@ -136,6 +136,18 @@ def several(module: Any) -> Callable[..., Any]:
     return scans
 
 
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_halves_are_carried_from_shard_to_shard(dtype: str, wide: bool) -> None:
+    """Their totals are float32; the total of such totals would be float64, where JAX has that type."""
+    with wide_types(wide):
+        x = jnp.asarray(np.random.default_rng(0).integers(-4, 5, (2, 12)), dtype)
+        for name, values in ("cumsum", (x,)), ("linear_recurrence", (jnp.ones_like(x), x)):
+            scan = getattr(cuscan.distributed, name)
+            shards = mapped(functools.partial(scan, axis=1, axis_name="ranks"), 4, along(1), along(1))
+            assert (shards(*values) == getattr(cuscan, name)(*values, axis=1)).all()
+
+
 @pytest.mark.parametrize("kind, reverse", WAYS)
 def test_segments_across_borders(kind: str, reverse: bool) -> None:
     x = np.random.default_rng(0).integers(-4, 5, (2, 12)).astype(np.float32)

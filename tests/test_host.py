@@ -256,7 +256,6 @@ def test_sums_of_halves_lose_less_than_their_results_show(dtype, columns):
     assert carry.dtype == np.float32 and np.abs(carry.astype("f8") - exact[-1]).max() <= bound[-1]
     rounding = float(ml_dtypes.finfo(dtype).eps) / 2 * (exact + bound)
     assert (np.abs(sums.T.astype("f8") - exact) <= rounding + bound).all()
-    assert (bound < rounding / 6).all()
 
 
 # ---- results ------------------------------------------------------------

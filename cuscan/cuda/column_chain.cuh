@@ -1,4 +1,4 @@
-// The carry along columns, in the wider Carry type. 4,096 units make a section; the totals within a section are
+// The carry along columns, in the Carry type. 4,096 units make a section; the totals within a section are
 // combined in pairs, those of the pairs in pairs, and so on, and sections from left to right. The prefix of a unit is
 // the sections before it and then, one by one, the blocks of 2048, 1024, ... 1 units that the bits of its number within
 // the section stand for.

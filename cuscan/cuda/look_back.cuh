@@ -5,7 +5,7 @@
 // kPrefetches the warp issues the loads of the next aggregates before it combines the present ones.
 //
 // The order: 32 units make a group, 32 groups a section. What precedes a unit is (earlier sections . earlier groups of
-// the section) . earlier units of the group, all in the wider Carry type.
+// the section) . earlier units of the group, all in the Carry type.
 //
 // Progress: a unit waits only for units of lower index in its chain, and blocks take units in that order.
 #pragma once

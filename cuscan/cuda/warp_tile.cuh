@@ -25,7 +25,7 @@ struct WarpTile {
 
     // Vectors that one warp_totals reduces together, if no results are stored: the largest power of two that divides
     // kVectors.
-    static constexpr int kTogether = kVectors & -kVectors;
+    static constexpr int kTogether = power_in(kVectors);
 
     Items<Config, kVectors, kItems> items;
     // State r of `before` is the prefix of this thread's vector r within the warp tile (undefined for vector 0 of lane

@@ -181,6 +181,7 @@ def _fold(request: ScanRequest, fields: Arrays, restarts: Array | None, before: 
     single = op.states is SCALAR
     roles = op.inputs if op is LINEAR_RECURRENCE else ("x",) if single else tuple(f"x[{i}]" for i in range(len(kept)))
     dtype = kept[0].dtype.name if single or op is LINEAR_RECURRENCE else None
+    # The totals of halves are float32, and a scan of these has a carry of float64.
     states = scan(Call(Flags(op, 0, dtype=dtype, return_carry=True, only_carry=True), roles), kept)
     return tuple(state.astype(field.dtype) for state, field in zip(states, fields, strict=True))
 

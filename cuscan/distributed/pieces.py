@@ -183,6 +183,7 @@ def fold(op: Monoid, totals: Total, *, reverse: bool, xp: Namespace) -> Arrays:
     flags = Flags(joined, 0, reverse, dtype=dtype, return_carry=True, only_carry=True)
     result = run(Call(flags, roles), fields)[-1]
     states = result if isinstance(result, tuple) else (result,)
+    # The totals of halves are float32, and a scan of these has a carry of float64.
     return tuple(xp.cast(state, DTYPES[_name(field)]) for state, field in zip(states, totals.fields, strict=True))
 
 

@@ -16,10 +16,10 @@ from cuscan.request.kind import CallKind
 
 MOST_WARPS = 24  # most warps of a block if several look-back warps serve a column; more lack registers
 WARPS = 8  # store warps; they are the reduce warps too where a block has strips of its own
-# Groups of store warps take tiles in turn where blocks share strips, if a lane then has so many times fewer rounds of
-# pieces: all warps together would leave lanes idle.
+# Groups of store warps take tiles in turn where blocks share strips, if a lane has so many times fewer rounds then: all
+# warps together would leave lanes idle.
 GROUPS, FEWER_ROUNDS = 2, 1.2
-PIECE_BYTES = 288  # most bytes of values and results of a piece that has whole rows: more do not fit in registers
+PIECE_BYTES = 288  # most bytes of values and results of a piece of whole rows, which a thread has in registers
 # Producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory. Where blocks share
 # strips, there is a locator, too: in the place of one of several producers, if warps would otherwise lose registers.
 PRODUCERS = 4
@@ -104,10 +104,10 @@ def block_of_strips(
     elements, units = rows * columns, max(rows // COLUMNS.unit, 1)
     together = flat and (anywhere or aligned == VECTOR_BYTES) and not any(of_values)
     unit = aligned if apart else VECTOR_BYTES
-    depth, across = (1, 1) if anywhere else _piece(columns, sizes, state, own, apart=apart)
-    busy = rows >= WARPS // GROUPS * LANES * COLUMNS.items  # the lanes of a group, if a piece has whole rows
-    if flat and in_place and busy and not anywhere and COLUMNS.items * columns * sum(sizes) <= PIECE_BYTES:
-        depth, across = 1, columns
+    # Pieces of whole rows, if they fit in registers and there is one for each lane of a group of store warps.
+    fits = COLUMNS.items * columns * sum(sizes) <= PIECE_BYTES
+    whole = flat and in_place and fits and rows >= WARPS // GROUPS * LANES * COLUMNS.items
+    depth, across = (1, 1) if anywhere else (1, columns) if whole else _piece(columns, sizes, state, own, apart=apart)
     if flat:  # a store warp has whole rows
         depth = min(depth, rows // (WARPS * COLUMNS.items))
     abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows

@@ -9,7 +9,8 @@
 // * scan warps fold these totals, from run to run, and compute what precedes the units; a lane handles one column of a
 //   unit;
 // * store warps compute the results and store them; with kInPlace, they write them over the first value in the stage.
-//   Where blocks share strips, kGroups groups of kWarps warps take tiles in turn if lanes of more warps lack elements.
+//   Where blocks share strips, kGroups groups of kWarps warps take tiles in turn, if all warps together would have more
+//   lanes than a tile has work for.
 //
 // So some tiles are loading, others wait for what precedes them, and a warp waits only for the tile that it needs.
 //
