@@ -92,16 +92,16 @@ def test_rows_in_shared_memory_fit(shared):
     made = make_plan(call, Target(90, 132, shared * 1024))
     assert made.config.family == "staged_rows"
     assert made.config.shared_bytes <= (shared - 1) * 1024
-    rows, _, _, *places = made.geometry[beside(made) :]
+    rows, _, _, _, *places = made.geometry[beside(made) :]
     assert rows == (1 if shared < 228 else 4)
-    ends = [0, *(place + pitch * rows for place, pitch in zip(places[::3], places[1::3], strict=True) if pitch)]
-    assert all(place >= end for place, end in zip(filter(None, places[::3]), ends, strict=False))
+    ends = [0, *(place + pitch * rows for place, pitch in zip(places[::4], places[1::4], strict=True) if pitch)]
+    assert all(place >= end for place, end in zip(filter(None, places[::4]), ends, strict=False))
     assert ends[-1] + 32 <= made.config.shared_bytes
 
 
 def beside(made):
     """Where the words of a family's own begin in the geometry of rows."""
-    return len(made.geometry) - 3 - 3 * (len(made.config.values) + len(made.config.results) + 2)
+    return len(made.geometry) - 4 - 4 * (len(made.config.values) + len(made.config.results) + 2)
 
 
 OF_A_WARP = {
@@ -143,6 +143,12 @@ OF_A_WARP = {
     "many aligned rows, two vectors in the same banks": (view((100_000, 24)), {}, "thread_rows"),
     "many aligned rows, four vectors in the same banks": (view((100_000, 16)), {}, "thread_rows"),
     "many aligned rows, all vectors in the same banks": (view((100_000, 32)), {}, "rows"),
+    "stretches of few rows": (view((100, 3, 7), strides=(28, 7, 1)), {}, "thread_rows"),
+    "stretches far apart": (view((100, 3, 7), strides=(700, 7, 1)), {}, "rows"),
+    "small gaps, and others behind stretches": (view((100, 3, 7), strides=(35, 9, 1)), {}, "thread_rows"),
+    "results with gaps": (view((100, 7)), {"out": view((100, 7), strides=(9, 1))}, "thread_rows"),
+    "results of three items with gaps": (view((100, 3)), {"out": view((100, 3), strides=(5, 1))}, "rows"),
+    "aligned results with gaps": (view((100_000, 20)), {"out": view((100_000, 20), strides=(24, 1))}, "rows"),
 }
 
 
@@ -152,10 +158,21 @@ def test_rows_that_are_not_aligned_pass_through_shared_memory(value, call, famil
     assert make_plan(request(value, **call), Target(80, 108)).config.family == family
 
 
+def test_a_block_has_several_stretches():
+    """A block has whole ones, with the gaps behind them. Of long ones, it has a part of one."""
+    made = planned(view((10_000, 3, 7), strides=(28, 7, 1)))
+    rows, run, blocks, stretch, *places = made.geometry[beside(made) :]
+    assert (run, stretch) == (30_000, 3) and rows > 100 and rows % 3 == 0
+    assert (blocks, made.grid) == (-(-run // rows), blocks)
+    assert places[1:4] == [28, 1, 28] and places[5:8] == [28, 1, 0]
+    made = planned(view((100, 300, 7), strides=(2107, 7, 1)))
+    assert made.geometry[beside(made) : beside(made) + 4] == (256, 300, 2, 1) and made.grid == 200
+
+
 def test_rows_that_all_blocks_share_pass_once():
     """A mask of one row for all has no distance from row to row; one that some rows share stays in the caches."""
     made = planned(view((100, 65)), mask=view((65,), "bool"))
-    assert made.geometry[beside(made) + 3 :][3 * 2 + 1] == 0
+    assert made.geometry[beside(made) + 4 :][4 * 2 + 1] == 0
     array = view((10, 10, 65))
     assert planned(array, mask=view((10, 10, 65), "bool")).config.mask.staged
     assert not planned(array, mask=view((10, 1, 65), "bool")).config.mask.staged

@@ -1,23 +1,25 @@
 // The rows of a block in shared memory, whatever their length, their alignment, and the gaps between them. A row lies
 // there as far beyond a multiple of 16 bytes as in memory, so it moves in pieces of 16 bytes; the elements before its
 // first piece and after its last one move by themselves. Rows with small gaps between them, or none, are loaded as one
-// row; rows without gaps are stored as one.
+// row; stretches of rows without gaps are stored as one.
 #pragma once
 #include "warp_tile.cuh"
 
 namespace cuscan {
 
-// Where an array's rows lie in shared memory, in bytes: the first row, and the distance from row to row. Rows are
-// `together` if they are as far apart in memory; else the distance is a multiple of 16, or 0 if all rows are the same.
+// Where an array's rows lie in shared memory, in bytes: the first row, the distance from row to row, and the gap behind
+// each stretch of rows. Rows are `together` if they lie so in memory, too; else the distance is a multiple of 16, or 0
+// if all rows are the same, and there are no gaps.
 struct RowsOfArray {
-    int64 region, pitch, together;
+    int64 region, pitch, together, gap;
 };
 
-// A run is `run` rows that are neighbours along the first batch axis, or all rows. blocks_of_run blocks share a run,
-// and each takes up to rows_of_block of its rows.
+// A run is `run` rows that are neighbours along the first batch axis, or the first two, or all rows. blocks_of_run
+// blocks share a run, and each takes up to rows_of_block of its rows. With gaps, these are whole stretches of `stretch`
+// rows.
 template <class Config>
 struct RowsGeometry : Geometry<Config> {
-    int64 rows_of_block, run, blocks_of_run;
+    int64 rows_of_block, run, blocks_of_run, stretch;
     RowsOfArray rows_of[Arrays<Config>::kInitial];
 };
 
@@ -163,26 +165,41 @@ private:
         if (Config::kTogether || rows.together) lowest = lowest_of<kArray>(first);
         const bool in_bulk = Config::kTogether || rows.together || rows.pitch == 0;
         const int beyond = int(reinterpret_cast<uint64>(lowest) % (in_bulk ? Stretch::kSector : Stretch::kPiece));
-        return &target::shared_memory<char>() + int(rows.region) + beyond + number * int(rows.pitch);
+        return &target::shared_memory<char>() + int(rows.region) + beyond + distance<kArray>(number);
+    }
+    // Bytes from the first row to another one.
+    template <int kArray>
+    CUSCAN_DEVICE int distance(int number) const {
+        const RowsOfArray& rows = geometry.rows_of[kArray];
+        const int bytes = number * int(rows.pitch);
+        if (!Config::kTogether || rows.gap == 0) return bytes;
+        return bytes + int(uint32(number) / uint32(geometry.stretch)) * int(rows.gap);
     }
 
     // Calls visit(stretch, number of this thread, of threads) for the stretches that this thread takes part in.
     template <int kArray, class Visit>
     CUSCAN_DEVICE void each_stretch(Visit&& visit) const {
+        constexpr bool kIsResult = kArray >= Numbers::kResults && kArray < Numbers::kMask;
         const RowsOfArray& rows = geometry.rows_of[kArray];
-        const int pitch = int(rows.pitch), bytes = length<kArray>() * int(sizeof(Type<kArray>));
+        const bool together = Config::kTogether || rows.together;
         const int thread = target::thread_index();
-        if (Config::kTogether || rows.together || pitch == 0) {
+        int bytes = length<kArray>() * int(sizeof(Type<kArray>));
+        const bool have_gaps = rows.pitch != bytes, are_apart = kIsResult && (have_gaps || rows.gap != 0);
+        if ((together && !(Config::kTogether && are_apart)) || rows.pitch == 0) {
             char* const at = lowest_of<kArray>(first);
-            const Stretch stretch{at, in_shared<kArray>(at, 0), bytes + (count - 1) * pitch};
+            const Stretch stretch{at, in_shared<kArray>(at, 0), bytes + distance<kArray>(count - 1)};
             return visit(stretch, thread, kThreads);
         }
-        // As many threads to a row as it has pieces, or a warp.
+        const int in_stretch = have_gaps ? 1 : int(geometry.stretch);
+        bytes *= in_stretch;
+        // As many threads to a stretch as it has pieces, or a warp.
         int levels = 0;
-        while (levels < 5 && Stretch::kPiece << levels < pitch) ++levels;
+        while (levels < 5 && Stretch::kPiece << levels < bytes) ++levels;
         const int threads = 1 << levels;
-        for (int number = thread >> levels; number < count; number += kThreads >> levels) {
-            char* const at = lowest_of<kArray>(origin.at(geometry, first_row + number));
+        for (int number = (thread >> levels) * in_stretch; number < count;
+             number += (kThreads >> levels) * in_stretch) {
+            char* const at = together ? lowest_of<kArray>(first) + distance<kArray>(number)
+                                      : lowest_of<kArray>(origin.at(geometry, first_row + number));
             visit(Stretch{at, in_shared<kArray>(at, number), bytes}, thread & (threads - 1), threads);
         }
     }

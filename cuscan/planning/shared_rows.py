@@ -27,53 +27,70 @@ class Rows(NamedTuple):
     row_bytes: int
     pitch: int
     together: bool
+    gap: int = 0  # bytes behind every `stretch` rows
+    stretch: int = 1
 
     def bytes_of(self, rows: int) -> int:
         """Return the bytes of so many rows, with margins."""
-        return round_up(max(rows * self.pitch, self.row_bytes), _SECTOR) + _REST
+        nbytes = rows * self.pitch + rows // self.stretch * self.gap
+        return round_up(max(nbytes, self.row_bytes), _SECTOR) + _REST
 
 
-def rows_of(others: Sequence[Dimension], strides: Sequence[int], row_bytes: int, is_result: bool) -> Rows:
+def rows_of(
+    others: Sequence[Dimension], strides: Sequence[int], row_bytes: int, *, dense: bool, stretches: bool = False
+) -> Rows:
     """Return how an array's rows lie in shared memory, given its strides along the batch axes `others`.
 
-    Small gaps between rows are loaded, but never stored.
+    Small gaps between rows are loaded, but never stored. With `dense`, rows without gaps alone are together. With
+    `stretches`, a small gap may lie behind the rows of the first axis.
     """
     if not any(strides):
-        return new_tuple(Rows, (row_bytes, 0, False))
+        return new_tuple(Rows, (row_bytes, 0, False, 0, 1))
     pitch = step = strides[0]
-    together = row_bytes <= pitch <= (row_bytes if is_result else max(row_bytes + _GAP, row_bytes * _WIDER))
+    together, gap, stretch = row_bytes <= pitch <= (row_bytes if dense else _reach(row_bytes)), 0, 1
     for dim, stride in zip(others, strides, strict=True):
+        if stretches and stretch == 1 and dim is not others[0]:
+            gap, stretch = stride - step, others[0].size
+            together &= step <= stride <= _reach(step)
+            step = stride
         together &= stride == step
         step *= dim.size
     if not together:
-        pitch = round_up(row_bytes, VECTOR_BYTES) + VECTOR_BYTES
-    return new_tuple(Rows, (row_bytes, pitch, together))
+        pitch, gap, stretch = round_up(row_bytes, VECTOR_BYTES) + VECTOR_BYTES, 0, 1
+    return new_tuple(Rows, (row_bytes, pitch, together, gap, stretch))
+
+
+def _reach(nbytes: int) -> float:
+    """Return how far from so many bytes the next ones may begin for the gap between them to be loaded."""
+    return max(nbytes + _GAP, nbytes * _WIDER)
 
 
 def fitting_rows(staged: Collection[Rows], nbytes: int) -> int:
     """Return how many rows fit in so many bytes of shared memory."""
-    pitches = 0
+    pitches = 0.0
     for of_array in staged:
         nbytes -= of_array.bytes_of(0)
-        pitches += of_array.pitch
-    return (nbytes - _SECTOR) // max(pitches, 1)
+        pitches += of_array.pitch + of_array.gap / of_array.stretch
+    return int((nbytes - _SECTOR) / max(pitches, 1))
 
 
-def place_rows(kind: CallKind, staged: Mapping[int, Rows], rows_of_block: int, run: int) -> tuple[tuple[int, ...], int]:
+def place_rows(
+    kind: CallKind, staged: Mapping[int, Rows], rows_of_block: int, run: int, stretch: int
+) -> tuple[tuple[int, ...], int]:
     """Return where a block's rows of arrays, by number, lie in shared memory: array after array.
 
-    The rows of a block belong to one run of `run` rows.
+    The rows of a block belong to one run of `run` rows, and have gaps behind every `stretch` rows, if any.
 
     Returns:
         The words of struct RowsGeometry, and the bytes of all rows.
     """
-    beside, end = [rows_of_block, run, -(-run // rows_of_block)], _SECTOR  # after the barrier
+    beside, end = [rows_of_block, run, -(-run // rows_of_block), stretch], _SECTOR  # after the barrier
     for i in range(flags(kind).stop):
         rows = staged.get(i)
         if rows is None:
-            beside += 0, 0, 0
+            beside += 0, 0, 0, 0
             continue
-        beside += end + _MARGIN, rows.pitch, rows.together
+        beside += end + _MARGIN, rows.pitch, rows.together, rows.gap
         end += rows.bytes_of(rows_of_block)
     return tuple(beside), end
 

@@ -39,7 +39,7 @@ def staged_rows(request: ScanRequest, layout: Layout, accesses: Sequence[Access]
             length = layout.axis.size - (kind.include_initial and not is_result)
             if length == 0:  # the initial value alone
                 return {}
-            rows = rows_of(layout.others, strides, length * spec.dtype.itemsize, is_result)
+            rows = rows_of(layout.others, strides, length * spec.dtype.itemsize, dense=is_result)
             if rows.pitch and not rows.together and rows.row_bytes < LEAST:
                 return {}
             staged[i] = rows
@@ -64,7 +64,7 @@ def plan_staged_rows(
     at_a_time = WARPS * (LANES // lanes)
     room = target.shared_bytes - SHARED_RESERVED
     rows_of_block = _rows_of_block(staged.values(), rows, at_a_time, target.sm_count, room)
-    beside, nbytes = place_rows(request.kind, staged, rows_of_block, rows)
+    beside, nbytes = place_rows(request.kind, staged, rows_of_block, rows, rows)
     found, block = list(accesses), WARPS * WARP
     for i in staged:
         found[i] = Access.SHIFTED if layout.axis.strides[i] > 0 else Access.SHIFTED_REVERSED

@@ -20,6 +20,8 @@ from cuscan.request.layout import Layout
 _VECTORS_APART, _ITEMS_APART = 128, 32
 _FEW, _SHORT = 8, 4  # at most so many rows an SM, with more runs of items than that, are scanned by lanes
 _SMALL = 8  # bytes of a state: a thread holds those of 16 or 32 lanes if they are no wider, else of 8
+_APART = 4  # items of a row of results, at least, that is stored by itself, as gaps lie between rows
+_STRETCHES = 2  # least stretches of a block
 _HELD = 256  # rows that an SM holds: with fewer, most of its threads would have none
 
 
@@ -29,9 +31,9 @@ def thread_rows(
     """Return, by number, the arrays whose rows pass through shared memory; none if the family does not suit them.
 
     It suits short rows that lie in runs, in the same direction in all arrays, but for values that do not vary along a
-    row. Values and flags may have small gaps between them. Rows must not be a multiple of 128 bytes apart, or of 32 if
-    an array is not aligned. Carries, last states and initial values as results are for other families. If all arrays
-    are aligned, lanes of a warp scan few rows as fast, and rows of one vector.
+    row. They may have small gaps between them, and others behind stretches of rows. They must not be a multiple of 128
+    bytes apart, or of 32 if an array is not aligned. Carries, last states and initial values as results are for other
+    families. If all arrays are aligned, lanes of a warp scan few rows as fast, and rows of one vector.
     """
     kind, length = request.kind, layout.axis.size
     if length > order.items * _lanes(request, length, order) or not layout.others:
@@ -43,10 +45,22 @@ def thread_rows(
         return {}
     if rows <= target.sm_count * _FEW and length > order.items * _SHORT:
         return {}
-    run = layout.others[:1]
-    if run[0].size < min(rows, WARP):
+    staged, run = _in_runs(request, layout, accesses, 1), layout.others[0].size
+    if not staged:
         return {}
-    apart = _ITEMS_APART if Access.STRIDED in accesses else _VECTORS_APART
+    if run < rows and _STRETCHES * run <= fitting_rows(staged.values(), STRETCH_BYTES):
+        of_two = _in_runs(request, layout, accesses, 2)
+        staged, run = (of_two, run * layout.others[1].size) if of_two else (staged, run)
+    pitches = sum([of_array.pitch for of_array in staged.values()])
+    fit = pitches * _HELD <= target.shared_bytes - SHARED_RESERVED
+    return staged if fit and run >= min(rows, WARP) else {}
+
+
+def _in_runs(request: ScanRequest, layout: Layout, accesses: Sequence[Access], axes: int) -> dict[int, Rows]:
+    """Return, by number, the arrays whose rows pass through shared memory; none if some have no runs along the axes."""
+    kind, length, run = request.kind, layout.axis.size, layout.others[:axes]
+    unaligned = Access.STRIDED in accesses
+    apart = _ITEMS_APART if unaligned else _VECTORS_APART
     staged, direction, values, behind = dict[int, Rows](), 0, len(request.values), len(kind.sizes)
     for i in range(flags(kind).stop):
         spec, step = layout.arrays[i], layout.axis.strides[i]
@@ -56,11 +70,12 @@ def thread_rows(
         direction = direction or step
         if abs(step) != size or step * direction < 0:
             return {}
-        staged[i] = rows_of(run, run[0].strides[i : i + 1], length * size, values <= i < behind)
+        strides = [axis.strides[i] for axis in run]
+        dense = values <= i < behind and not (unaligned and length >= _APART)
+        staged[i] = rows_of(run, strides, length * size, dense=dense, stretches=True)
         if not staged[i].together or staged[i].pitch % apart == 0:
             return {}
-    pitches = sum([of_array.pitch for of_array in staged.values()])
-    return staged if pitches * _HELD <= target.shared_bytes - SHARED_RESERVED else {}
+    return staged
 
 
 def _lanes(request: ScanRequest, length: int, order: Order) -> int:
@@ -80,7 +95,8 @@ def plan_thread_rows(
 ) -> ScanPlan:
     """Return the plan for short rows; `accesses` are the arrays' accesses outside of shared memory."""
     kind, batch, found, units = request.kind, batch_of(layout, layout.others), list(accesses), dict[int, int]()
-    run, block = batch[0].size, WARPS * WARP
+    stretch = max([of_array.stretch for of_array in staged.values()])
+    run, block = stretch * batch[1].size if stretch > 1 else batch[0].size, WARPS * WARP
     for i in staged:
         spec, step = layout.arrays[i], layout.axis.strides[i]
         assert spec is not None
@@ -91,8 +107,8 @@ def plan_thread_rows(
     rows_of_block = fitting_rows(staged.values(), STRETCH_BYTES)
     if rows_of_block > block:
         rows_of_block = min(rows_of_block // block, max(-(-product(batch) // (target.sm_count * block)), 1)) * block
-    rows_of_block = min(rows_of_block, run)
-    beside, nbytes = place_rows(kind, staged, rows_of_block, run)
+    rows_of_block = min(max(rows_of_block // stretch, 1) * stretch, run)  # whole stretches
+    beside, nbytes = place_rows(kind, staged, rows_of_block, run, stretch)
     shared_bytes, blocks_per_sm = residency_of("thread_rows", kind, nbytes, block, target)
     values, behind = len(request.values), len(kind.sizes)
     of_values, of_results, of_flags = (
@@ -120,7 +136,7 @@ def plan_thread_rows(
         },
         block=block,
         blocks_per_sm=blocks_per_sm,
-        grid=-(-run // rows_of_block) * product(batch[1:]),
+        grid=-(-run // rows_of_block) * (product(batch) // run),
         shared_bytes=shared_bytes,
         staged=tuple(staged),
         beside=beside,

@@ -1,13 +1,16 @@
-"""Mistakes in panels whose columns have gaps (planning/gaps.py)."""
+"""Mistakes in panels whose columns have gaps (planning/gaps.py), and in short rows with gaps (shared_rows.cuh)."""
 
 from __future__ import annotations
 
+import functools
+
 from feature_cases import Case
 from test_simulated_gaps import WAYS, Turned, check_initial_values_with_gaps, with_gaps
+from test_simulated_stretches import check_results
 
 from mistakes import Kind, Mistake
 
-TILE, SHARE, PANELS = "panel_tile.cuh", "panel_share.cuh", "kernels/panels.cuh"
+TILE, SHARE, PANELS, ROWS = "panel_tile.cuh", "panel_share.cuh", "kernels/panels.cuh", "shared_rows.cuh"
 CALLS = (Case("gaps", "add", draw=with_gaps(), units=None, **WAYS["whole"]),)
 THREE_AXES = Turned("whole", (3, 2, 0, 1), (2, 0, 1, 3), "int64", "mask", (3, 0, 2, 1))  # panels of a part of the rows
 MISTAKES = (
@@ -69,8 +72,44 @@ MISTAKES = (
         "all.of_set * (has(2) ? extent(set) : 1);",
         "all.of_set;",
     ),
+    Mistake(
+        "rows-without-the-gaps-behind-stretches",
+        Kind.PLACE,
+        "stretches",
+        ROWS,
+        "if (!Config::kTogether || rows.gap == 0) return bytes;",
+        "if (bytes >= 0) return bytes;",
+    ),
+    Mistake(
+        "gaps-counted-from-the-second-row",
+        Kind.PLACE,
+        "stretches",
+        ROWS,
+        "int(uint32(number) / uint32(geometry.stretch))",
+        "int(uint32(number + 1) / uint32(geometry.stretch))",
+    ),
+    Mistake(
+        "gaps-behind-stretches-of-results-written",
+        Kind.BOUND,
+        "stretches",
+        ROWS,
+        "(have_gaps || rows.gap != 0)",
+        "have_gaps",
+    ),
+    Mistake(
+        "gaps-between-results-written", Kind.BOUND, "rows", ROWS, "(have_gaps || rows.gap != 0)", "(rows.gap != 0)"
+    ),
+    Mistake(
+        "rows-of-results-as-stretches",
+        Kind.BOUND,
+        "rows-in-stretches",
+        ROWS,
+        "have_gaps ? 1 : int(geometry.stretch)",
+        "int(geometry.stretch)",
+    ),
 )
 CASES = {case.name: case.check for case in CALLS} | {
     "gaps-initial": check_initial_values_with_gaps,
     "three-axes": THREE_AXES.check,
+    **{name: functools.partial(check_results, name=name) for name in ("stretches", "rows", "rows-in-stretches")},
 }

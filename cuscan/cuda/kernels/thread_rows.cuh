@@ -35,7 +35,8 @@ struct ThreadRow : Elements<Config> {
     template <int kMany>
     using Part = Items<Config, 1, kMany>;
     static constexpr int kItems = Config::kItems, kLanes = Config::kLanes;
-    // Rows are a multiple of so many elements long: results have no gaps, so their unit divides the length.
+    // Rows of results that have no gaps are a multiple of so many elements long. Others may be written, and all may be
+    // read, up to the end of a unit, which lies in front of the next row.
     static constexpr int kStep = Config::kResultUnit < Config::kValueUnit ? Config::kResultUnit : Config::kValueUnit;
 
     const Geometry<Config>& geometry;
