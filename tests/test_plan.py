@@ -6,6 +6,7 @@ import itertools
 import math
 
 import pytest
+from operator_examples import MATRIX_PRODUCT
 from plans import (
     H200,
     NONE,
@@ -931,8 +932,8 @@ def test_blocks_share_strips_of_wide_states_but_for_several_results():
     assert planned(view((2**14, 1920)), op=INDEXED["max", "first"], axis=0).config.family == "strips"
 
 
-def test_warps_store_whole_vectors_of_a_strip():
-    """With little shared memory a tile has few rows, so that several warps share one, whose results may be narrow."""
+def test_a_store_warp_has_whole_rows_of_a_strip():
+    """Also of low tiles, with little shared memory. Rows of narrow results are whole vectors."""
     little, seen = Target(120, 170, shared_bytes=100 * 1024), set()
     for columns, (dtype, result) in itertools.product(
         range(16, 700, 16), [("float64", "int8"), ("int64", "int8"), ("float64", "float16"), ("float32", "uint8")]
@@ -941,10 +942,27 @@ def test_warps_store_whole_vectors_of_a_strip():
         if made.config.family != "strips" or constants(made, "Flat") != (0,):
             continue
         taken, rows, warps, depth, aligned = constants(made, "Columns", "Rows", "Warps", "Depth", "Aligned")
-        abreast = max(warps * COLUMNS.items * depth // rows, 1)
-        seen.add(abreast)
-        assert taken // abreast * DTYPES[result].itemsize % aligned == 0
-    assert max(seen) > 1
+        seen.add(rows)
+        assert constants(made, "WarpsAbreast") == (1,) and warps * COLUMNS.items * depth <= rows
+        assert taken * DTYPES[result].itemsize % aligned == 0
+    assert min(seen) < COLUMNS.unit
+
+
+@pytest.mark.parametrize(
+    "value, call, depth",
+    [
+        (view((2**18, 1024)), {}, 4),
+        (view((2**18, 1025), "float16"), {}, 2),
+        (view((2**18, 1026), "float16"), {}, 4),
+        (view((2**18, 1026)), {"out": view((2**18, 1026), strides=(1, 2**18))}, 1),
+        (view((2**18, 1026), strides=(1, 2**18)), {"out": view((2**18, 1026))}, 4),
+        (view((2**18, 1026)), {"segments": ("reset", view((2**18, 1026), "bool"))}, 2),
+        (tuple(view((2**18, 1026)) for _ in range(4)), {"op": MATRIX_PRODUCT.operator()}, 1),
+    ],
+)
+def test_runs_of_strips_are_as_long_as_registers_and_banks_allow(value, call, depth):
+    made = planned(value, axis=0, **call)
+    assert made.config.family == "strips" and constants(made, "Depth") == (depth,)
 
 
 def test_a_tile_of_a_few_columns_is_units_that_divide_a_section():

@@ -13,6 +13,7 @@ from carry_cases import MAX
 from draws import draws, steps
 from feature_cases import Case as FeatureCase
 from feature_cases import twin
+from operator_examples import MATRIX_PRODUCT
 from simulator import Memory, Simulation, assert_same, prepare
 
 import cuscan
@@ -134,6 +135,7 @@ def test_last_tiles_of_few_rows(case: Case) -> None:
     case.check(2, Flat=1, BulkStores=1)
 
 
+REVERSE = {"call": {"reverse": True}}
 OF_TWO_ARRAYS = {"masked": True, "initial": 0.5, "call": {"include_initial": True}, "units": None}
 
 
@@ -148,6 +150,32 @@ OF_TWO_ARRAYS = {"masked": True, "initial": 0.5, "call": {"include_initial": Tru
 def test_store_warps_have_whole_rows_of_flat_tiles(case: FeatureCase) -> None:
     constants = dict(case.prepare()[0].plan.config.constants)
     assert (constants["Flat"], constants["Rows"], constants["WarpsAbreast"]) == (1, 128, 1)
+    case.check()
+
+
+MATRICES = {"draw": draws("float32", 4), "units": None}
+
+
+@pytest.mark.parametrize(
+    ("case", "rows", "depth"),
+    [
+        (FeatureCase("matrices", MATRIX_PRODUCT.operator(), (530, 99), 0, 24, **MATRICES), 64, 1),
+        (FeatureCase("matrices-reverse", MATRIX_PRODUCT.operator(), (530, 98), 0, 24, **REVERSE, **MATRICES), 64, 1),
+        (
+            FeatureCase("halves", "add", (770, 515), 0, 24, draw=draws("float16"), segments="reset", **OF_TWO_ARRAYS),
+            128,
+            2,
+        ),
+        (FeatureCase("reset", "max", (770, 98), 0, 24, draw=draws("float64"), segments="reset", units=None), 128, 1),
+    ],
+    ids=lambda value: value.name if isinstance(value, FeatureCase) else "",
+)
+def test_low_tiles_of_rows_that_lie_apart(case: FeatureCase, rows: int, depth: int) -> None:
+    """A store warp has whole rows of tiles that are a part of a unit, too."""
+    config = case.prepare()[0].plan.config
+    constants = dict(config.constants)
+    assert config.family == "strips" and not constants["Flat"] and constants["WarpsAbreast"] == 1
+    assert (constants["Rows"], constants["Depth"]) == (rows, depth)
     case.check()
 
 

@@ -103,7 +103,7 @@ CASES = (
     Case("values", "float32", (1, 1101, 67), ALONG, (0, 1)),
     Case("values-of-pieces", "float32", (1, 1040, 64), ALONG, (0, 16)),
     Case("values-that-end-in-a-piece", "float32", (1, 1037, 64), ALONG, (0, 16), gap=(3, 0)),
-    Case("values-with-gaps", "float32", (2, 1037, 37), ALONG, (0, 1), gap=(3, 2), shift=(4, 12)),
+    Case("values-with-gaps", "float32", (2, 1037, 45), ALONG, (0, 1), gap=(3, 2), shift=(4, 12)),
     Case("values-of-halves", "bfloat16", (1, 1101, 131), ALONG, (0, 1), gap=(0, 2), shift=(6, 2)),
     Case("values-of-bytes", "bool", (1, 601, 66), ALONG, (0, 1), "int32", shift=(3, 4)),
     Case("values-in-flat-tiles", "float32", (5, 2601, 7), ALONG, (1, 1)),

@@ -20,6 +20,9 @@ WARPS = 8  # store warps; they are the reduce warps too where a block has strips
 # warps together would leave lanes idle.
 GROUPS, FEWER_ROUNDS = 2, 1.2
 PIECE_BYTES = 288  # most bytes of values and results of a piece of whole rows, which a thread has in registers
+# Most chunks of a run. Where results lie along the axis, runs have one chunk, as lanes that write several runs of a
+# column would meet in a bank. Where items begin anywhere, they have two, as threads spill registers with more.
+MOST_CHUNKS = 4
 # Producer warps; half of them for wide tiles in pieces, one where a tile is one stretch of memory. Where blocks share
 # strips, there is a locator, too: in the place of one of several producers, if warps would otherwise lose registers.
 PRODUCERS = 4
@@ -107,15 +110,16 @@ def block_of_strips(
     # Pieces of whole rows, if they fit in registers and there is one for each lane of a group of store warps.
     fits = COLUMNS.items * columns * sum(sizes) <= PIECE_BYTES
     whole = flat and in_place and fits and rows >= WARPS // GROUPS * LANES * COLUMNS.items
-    depth, across = (1, 1) if anywhere else (1, columns) if whole else _piece(columns, sizes, state, own, apart=apart)
-    if flat:  # a store warp has whole rows
-        depth = min(depth, rows // (WARPS * COLUMNS.items))
-    abreast = max(WARPS * COLUMNS.items * depth // rows, 1)  # warps that store parts of the same rows
-    if any(of_results) and not flat:  # a warp stores whole columns
+    most = 1 if any(of_results) else 2 if aligned == 1 else MOST_CHUNKS
+    piece = _piece(columns, sizes, state, own, apart=apart, most=most)
+    depth, across = (1, 1) if anywhere else (1, columns) if whole else piece
+    depth = min(depth, rows // (WARPS * COLUMNS.items))  # a store warp has whole rows,
+    abreast = 1
+    if any(of_results) and not flat:  # or whole columns
         if not all(of_results):
             return None
         abreast = WARPS
-    elif ((apart or halo) and abreast > 1) or (not (flat or apart) and columns // abreast * min(results) % aligned):
+    elif not (flat or apart) and columns * min(results) % aligned:
         return None
     if columns % (abreast * across):
         return None
@@ -239,11 +243,11 @@ def in_units(columns: int, results: tuple[int, ...], aligned: int) -> bool:
     return max([columns * size // max(aligned, size) for size in results]) <= LANES
 
 
-def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool, *, apart: bool) -> tuple[int, int]:
+def _piece(columns: int, sizes: tuple[int, ...], state: int, own: bool, *, apart: bool, most: int) -> tuple[int, int]:
     """Return chunks and columns per piece. Long runs leave little to walk if no two lanes meet in a bank."""
     across = max(WORD_BYTES // max(sizes), 1)
     if not own and columns % across == 0 and columns // across % LANES == 0:
-        return (4 if len(sizes) == 2 and state <= WORD_BYTES else 2), across
+        return (most if len(sizes) == 2 and state <= WORD_BYTES else 2), across
     if apart:
         return 1, across
     return 1, max(min(columns & -columns, VECTOR_BYTES // max(*sizes, state // 2)), 1)

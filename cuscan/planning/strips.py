@@ -76,7 +76,7 @@ LONG, LONG_FLAT = 4, 8
 # Blocks share such strips even if there are enough for each to have its own, unless panels of a block's own take at
 # most so many times as long as memory; the same where arrays lie along.
 SLOW, SLOW_ALONG = 1.25, 1.5
-FULL = 0.75  # of the columns of strips, least, if not even words of rows are aligned
+FULL = 0.75  # of the columns of strips, least, if they overlap, or not even words of rows are aligned
 NARROW_BYTES = 64  # of a strip's row, least, if rows are not aligned to 16 bytes
 FEW_STRIPS, FEW_MASKED = 32, 2  # most strips per block with segments, and with a mask: with more, panels are faster
 # All tiles of a strip together, at most, in times the steps of the axis, where there are strips for all blocks: of flat
@@ -227,7 +227,7 @@ def _wide(
             of_sector = SECTOR_BYTES // min(sizes[len(request.values) :])
             multiple = of_sector if on_sectors and of_sector <= columns < column.size else 1
             columns = _alike(column.size, columns, narrowest, 0 if across else widest, multiple)
-        if aligned == 1 and column.size < FULL * round_up(column.size, columns - halo):
+        if (aligned == 1 or halo) and column.size < FULL * round_up(column.size, columns - halo):
             return None
         if layout.axis.size < rows or columns > 2 * column.size or columns * narrowest % VECTOR_BYTES:
             continue
