@@ -144,7 +144,7 @@ def test_walks_of_units_of_two_tiles() -> None:
 STILL: dict[str, tuple[tuple[int, ...], int, int]] = {
     "flat": ((2, 700, 12), 1, 4),
     "pairs": ((4500, 2), 0, 4),
-    "wide": ((700, 36), 0, 4),
+    "wide": ((700, 52), 0, 4),
     "own": ((300, 128), 0, 1),
 }
 

@@ -134,7 +134,7 @@ def test_groups_take_turns() -> None:
 STRIPS: dict[str, dict[str, Any]] = {
     "flat": {"shape": (2, 700, 12), "axis": 1},
     "pairs": {"shape": (4500, 2), "axis": 0},
-    "wide": {"shape": (700, 36), "axis": 0},
+    "wide": {"shape": (700, 52), "axis": 0},
     "own": {"shape": (300, 128), "axis": 0, "sms": 1},
 }
 

@@ -6,7 +6,7 @@ import functools
 
 from feature_cases import Case
 from test_simulated_gaps import WAYS, Turned, check_initial_values_with_gaps, with_gaps
-from test_simulated_stretches import check_results
+from test_simulated_stretches import PARTS, check_results
 
 from mistakes import Kind, Mistake
 
@@ -75,7 +75,7 @@ MISTAKES = (
     Mistake(
         "rows-without-the-gaps-behind-stretches",
         Kind.PLACE,
-        "stretches",
+        "short-stretches",
         ROWS,
         "if (!Config::kTogether || rows.gap == 0) return bytes;",
         "if (bytes >= 0) return bytes;",
@@ -83,7 +83,7 @@ MISTAKES = (
     Mistake(
         "gaps-counted-from-the-second-row",
         Kind.PLACE,
-        "stretches",
+        "short-stretches",
         ROWS,
         "int(uint32(number) / uint32(geometry.stretch))",
         "int(uint32(number + 1) / uint32(geometry.stretch))",
@@ -91,18 +91,23 @@ MISTAKES = (
     Mistake(
         "gaps-behind-stretches-of-results-written",
         Kind.BOUND,
-        "stretches",
+        "short-stretches",
         ROWS,
         "(have_gaps || rows.gap != 0)",
         "have_gaps",
     ),
     Mistake(
-        "gaps-between-results-written", Kind.BOUND, "rows", ROWS, "(have_gaps || rows.gap != 0)", "(rows.gap != 0)"
+        "gaps-between-results-written",
+        Kind.BOUND,
+        "short-rows",
+        ROWS,
+        "(have_gaps || rows.gap != 0)",
+        "(rows.gap != 0)",
     ),
     Mistake(
         "rows-of-results-as-stretches",
         Kind.BOUND,
-        "rows-in-stretches",
+        "short-rows-in-stretches",
         ROWS,
         "have_gaps ? 1 : int(geometry.stretch)",
         "int(geometry.stretch)",
@@ -111,5 +116,5 @@ MISTAKES = (
 CASES = {case.name: case.check for case in CALLS} | {
     "gaps-initial": check_initial_values_with_gaps,
     "three-axes": THREE_AXES.check,
-    **{name: functools.partial(check_results, name=name) for name in ("stretches", "rows", "rows-in-stretches")},
+    **{f"short-{name}": functools.partial(check_results, name=name) for name in PARTS},
 }

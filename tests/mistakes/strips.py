@@ -28,7 +28,7 @@ CALLS = (
     Case("strips-of-halves", "add", (2, 530, 515), 1, 40, draw=draws("bfloat16"), units=None),
     Case("strips-in-place", "add", (3000, 513), 0, 24, carry="both", in_place=0, units=None),
     Case("strips-still", LINEAR_RECURRENCE, (2, 700, 12), 1, draw=steps(decay="channel")),
-    Case("strips-still-wide", LINEAR_RECURRENCE, (700, 36), 0, draw=steps(decay="channel")),
+    Case("strips-still-wide", LINEAR_RECURRENCE, (700, 52), 0, draw=steps(decay="channel")),
     Case(
         "strips-flat-odd",
         "add",
