@@ -478,7 +478,11 @@ def _sizes_of(name: str, way: Way) -> Iterator[Way]:
 def small_units(warps: int = 2, vectors: int = 1) -> Iterator[None]:
     """Units of few elements on contiguous axes, so that short rows make long chains, on the GPU and in the twin."""
     smaller = {size: Order(order.items, vectors, warps) for size, order in CONTIGUOUS.items()}
-    with mock.patch.dict(CONTIGUOUS, smaller), mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]):
+    with (
+        mock.patch.dict(CONTIGUOUS, smaller),
+        mock.patch("cuscan.request.layout.BYTES_TO_WORDS", smaller[8]),
+        mock.patch.object(repeats, "calls", kept.Table()),  # the twin's calls in other orders
+    ):
         repeats.launches.clear()  # launches for other orders
         try:
             yield

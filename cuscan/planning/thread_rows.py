@@ -20,8 +20,8 @@ from cuscan.request.layout import Layout
 _VECTORS_APART, _ITEMS_APART = 128, 32
 _FEW, _SHORT = 8, 4  # at most so many rows an SM, with more runs of items than that, are scanned by lanes
 _SMALL = 8  # bytes of a state: a thread holds those of 16 or 32 lanes if they are no wider, else of 8
-_APART = 4  # items of a row of results, at least, that is stored by itself, as gaps lie between rows
-_STRETCHES = 2  # least stretches of a block
+_GAPPED = 4  # items of a row, at least, if results have gaps between rows: each row is then stored by itself
+_STRETCHES = 2  # of a block that has several, at least
 _HELD = 256  # rows that an SM holds: with fewer, most of its threads would have none
 
 
@@ -71,7 +71,7 @@ def _in_runs(request: ScanRequest, layout: Layout, accesses: Sequence[Access], a
         if abs(step) != size or step * direction < 0:
             return {}
         strides = [axis.strides[i] for axis in run]
-        dense = values <= i < behind and not (unaligned and length >= _APART)
+        dense = values <= i < behind and not (unaligned and length >= _GAPPED)
         staged[i] = rows_of(run, strides, length * size, dense=dense, stretches=True)
         if not staged[i].together or staged[i].pitch % apart == 0:
             return {}
