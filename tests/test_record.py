@@ -564,3 +564,16 @@ def test_subclasses_and_numbers_beside_like_arrays():
         assert cuscan.linear_recurrence(3, x)[1] == 4
         with pytest.raises(TypeError, match="masked array"):
             cuscan.cumsum(np.ma.masked_array(x, x > 2))
+
+
+def test_small_units_of_gpu_tests_store_no_calls() -> None:
+    """A stored call has an order. In the order of small units, sums of floats have other bits."""
+    gpu = pytest.importorskip("gpu", reason="CuPy or ml_dtypes is not installed")
+    x = np.random.default_rng(0).standard_normal(600).astype(np.complex64)
+    usual = cuscan.scan(x)
+    with gpu.small_units():
+        small = [cuscan.scan(x) for _ in range(2)]
+    repeated = cuscan.scan(x)
+    repeats.calls.clear()
+    assert same_bits(repeated, usual) and same_bits(cuscan.scan(x), usual)
+    assert same_bits(*small) and not same_bits(small[0], usual)
