@@ -27,8 +27,8 @@ class Rows(NamedTuple):
     row_bytes: int
     pitch: int
     together: bool
-    gap: int = 0  # bytes behind every `stretch` rows
-    stretch: int = 1
+    gap: int  # bytes behind every `stretch` rows
+    stretch: int
 
     def bytes_of(self, rows: int) -> int:
         """Return the bytes of so many rows, with margins."""
@@ -41,7 +41,7 @@ def rows_of(
 ) -> Rows:
     """Return how an array's rows lie in shared memory, given its strides along the batch axes `others`.
 
-    Small gaps between rows are loaded, but never stored. With `dense`, rows without gaps alone are together. With
+    Small gaps between rows are loaded, but never stored. With `dense`, only rows without gaps are together. With
     `stretches`, a small gap may lie behind the rows of the first axis.
     """
     if not any(strides):
