@@ -164,6 +164,7 @@ class Operator(Monoid):
             identity=lambda dtype: parts if fields else (check_initial(parts[0], dtype, "identity"),),
             states=states,
             inputs=tuple(f"x.{field}" for field in fields) or ("x",),
+            costly=True,
             dtypes=tuple(dtype.name for dtype in fields.values()),
             source=source,
             vjp=vjp,

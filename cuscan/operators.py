@@ -33,6 +33,7 @@ class Monoid:
         states: conversions of elements to states, and of states to results, in NumPy.
         inputs: the names of the arrays of elements in error messages.
         exact: whether it consists of operations that IEEE 754 rounds, so that the kernels and NumPy give the same bits.
+        costly: whether it may take many more instructions than a sum.
         indexed: whether a state holds the position of its element.
         segments_have_initial: whether each segment starts from the initial value, or only the first of a row.
         marks_restarts: whether states without a flag can say that a segment starts in them (`Marking` of segments.cuh).
@@ -52,6 +53,7 @@ class Monoid:
     states: States = field(default=SCALAR, compare=False)
     inputs: tuple[str, ...] = ("x",)
     exact: bool = True
+    costly: bool = False
     indexed: bool = False
     segments_have_initial: bool = True
     marks_restarts: bool = False

@@ -142,3 +142,35 @@ CASES = (
     Case("carries", "float32", (1, 1101, 67), ACROSS, (0, 1), call={"return_carry": True, "initial": 1.0}),
     Case("segments", "float32", (1, 1101, 67), ALONG, (0, 1), call={"offsets": np.array([0, 300, 301, 1000, 1101])}),
 )
+# Where results lie along and there are strips for all blocks, each has some of its own.
+OWN = (
+    Case("own", "float32", (1, 1101, 190), ACROSS, (0, 1), sms=3),
+    Case("own-of-pieces", "float32", (2, 1040, 128), ACROSS, (0, 16), sms=2),
+    Case("own-with-gaps", "float32", (2, 1037, 61), ACROSS, (0, 1), gap=(3, 2), shift=(4, 12), sms=1),
+    Case("own-halves", "bfloat16", (1, 1101, 187), ACROSS, (0, 1), gap=(2, 0), shift=(2, 6), sms=3),
+    Case("own-8-bytes", "float64", (1, 601, 93), ACROSS, (0, 1), shift=(8, 8), sms=3),
+    Case("own-wider", "uint8", (1, 601, 88), ACROSS, (0, 1), "int64", shift=(2, 8), sms=3),
+    Case("own-two-values", "float32", (3, 601, 61), ACROSS, (0, 1), op=LINEAR_RECURRENCE, sms=3),
+    Case("own-positions", "float32", (2, 601, 96), ACROSS, (0, 1), op=MAX, sms=2),
+    Case("own-reverse", "float32", (3, 1101, 61), ACROSS, (0, 1), call={"reverse": True}, sms=3),
+    Case(
+        "own-reverse-of-pieces",
+        "float32",
+        (1, 1040, 64),
+        ACROSS,
+        (0, 16),
+        call={"reverse": True, "exclusive": True},
+        sms=1,
+    ),
+    Case("own-from-last-to-first", "float32", (1, 1101, 64), ACROSS, (0, 1), back=True, sms=1),
+    Case(
+        "own-initial-row",
+        "float32",
+        (1, 1101, 64),
+        ACROSS,
+        (0, 1),
+        call={"include_initial": True, "initial": 2.0},
+        sms=1,
+    ),
+    Case("own-carries", "float32", (2, 1101, 64), ACROSS, (0, 1), call={"return_carry": True, "initial": 1.0}, sms=1),
+)

@@ -71,8 +71,10 @@ OVERLAPPING = 1.3  # times as many strips, at most, if they overlap
 OVERLAPPING_ITEMS = 1.45  # the same where results would otherwise leave in pieces and what lies between them
 MOSTLY_WRITTEN = 2  # bytes of results for each of values, beyond which strips of wide items overlap
 # Tiles of a strip, least, if there are strips for all blocks, and rows are not aligned, arrays lie along, or blocks
-# would drift apart; of a flat strip, least, if its tiles begin anywhere, or have columns for several scan warps.
-LONG, LONG_FLAT = 4, 8
+# would drift apart; of a flat strip, least, if its tiles begin anywhere, or have columns for several scan warps; of a
+# block's own strip whose results lie along, more than these.
+LONG, LONG_FLAT, LONG_ALONG = 4, 8, 2
+ALONG_BYTES = 512  # of the widest result, in a tile of such a strip, if there are strips that are narrower and higher
 # Blocks share such strips even if there are enough for each to have its own, unless panels of a block's own take at
 # most so many times as long as memory; the same where arrays lie along.
 SLOW, SLOW_ALONG = 1.25, 1.5
@@ -210,9 +212,13 @@ def _wide(
         large = enough and nbytes > CACHED_BYTES
         drift = large and _share_lines(layout, batch, len(sizes), whole=columns >= column.size)
         apart, short = aligned < VECTOR_BYTES or along, layout.axis.size < LONG * rows
-        if short and (drift or (apart and count > slots)):
+        full = column.size >= FULL * round_up(column.size, columns)
+        lone = enough and full and not across and flags is NO_FLAGS and layout.axis.size > LONG_ALONG * rows
+        if short and not lone and (drift or (apart and count > slots)):
             return None  # panels are faster
-        rival = (SLOW_ALONG if along else SLOW) if enough and (drift or apart) else 0
+        rival = (SLOW_ALONG if along else SLOW) if enough and not lone and (drift or apart) else 0
+        if lone and rows * widest < ALONG_BYTES and width > widths[-1]:
+            continue
         own = enough and not rival
         if flags is not NO_FLAGS and (own or count > _few_strips(request) * slots):
             return None

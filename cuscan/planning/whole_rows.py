@@ -68,9 +68,10 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     if layout.axis.size < LEAST_UNITS * COLUMNS.unit:
         return None
-    carry = state_bytes(request.kind)[1]
-    # Blocks combine many totals of others: exponentials of float64 would take longer than all else.
-    if not _is_one_to_one(request) or layout.axis.strides[0] == 0 or (not request.kind.op.exact and carry > WIDE_CARRY):
+    op, carry = request.kind.op, state_bytes(request.kind)[1]
+    # Blocks combine many totals of others: a user's operator or exponentials of float64 may take longer than all else.
+    is_slow = op.costly or (not op.exact and carry > WIDE_CARRY)
+    if is_slow or not _is_one_to_one(request) or layout.axis.strides[0] == 0:
         return None
     batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
     flags = staged_flags(request, layout, column, flat=True)

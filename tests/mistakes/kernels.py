@@ -76,7 +76,7 @@ SUMS = {
 }
 # Sums whose results have another order of axes in memory than the values: along the scanned axis, and across a tile.
 TURNED = {
-    "panels-along": ((300, 5, 41), 0, (1, 2, 0), ONE_SM),
+    "panels-along": ((256, 5, 41), 0, (1, 2, 0), ONE_SM),
     "panels-crossing": ((20, 64, 41), 0, (0, 2, 1), ONE_SM),
     "panels-abreast": ((33, 64, 60), 0, (0, 2, 1), ONE_SM),
     "panels-pairs-along": ((30, 6, 40), 0, (1, 2, 0), ONE_SM),
