@@ -199,10 +199,11 @@ def _mebibytes(result: dict[str, Any]) -> str:
 def _shapes(records: list[Record]) -> str:
     parts = {"time": "new", "again": "again", "after": f"new, after {records[0]['filling']} more"}
     heads = [f"{text}, {figure}" for text in parts.values() for figure in ("median", "99 %")]
-    lines = [["calls", *heads, f"kernels of {records[0]['calls']} calls"], ["---", *["---:"] * (len(heads) + 1)]]
+    heads += [f"kernels of {records[0]['calls']} calls", "general ones"]
+    lines = [["calls", *heads], ["---", *["---:"] * len(heads)]]
     for record in records:
         times = [duration(record[part][f"{figure}_us"]) for part in parts for figure in ("median", "p99")]
-        lines.append([record["label"], *times, str(record["kernels"])])
+        lines.append([record["label"], *times, str(record["kernels"]), str(record.get("general", ""))])
     return markdown(lines)
 
 

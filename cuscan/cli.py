@@ -85,6 +85,7 @@ def _add_warm(one: argparse.ArgumentParser) -> None:
     one.add_argument("--arch", type=int, help="90 for sm_90; without it: that of this machine's GPU")
     one.add_argument("--shape", type=shape, action="append", help="only for this shape (several: several times)")
     one.add_argument("--axis", type=int, default=-1, help="of these shapes")
+    one.add_argument("--general", action="store_true", help="only the general kernels, a few for all shapes")
     one.add_argument("--result", choices=DTYPES, metavar="DTYPE", help="dtype of the result")
     one.add_argument("--segments", choices=SEGMENTS)
     one.add_argument("--segment-dtype", choices=DTYPES, metavar="DTYPE", help="of keys or offsets")
@@ -272,7 +273,7 @@ def warm(options: argparse.Namespace) -> int:
     shapes = options.shape and [(one, options.axis) for one in options.shape]
     try:
         with _progress() as progress:
-            print(cuscan.warm(**words, shapes=shapes, arch=options.arch, progress=progress))
+            print(cuscan.warm(**words, shapes=shapes, arch=options.arch, general=options.general, progress=progress))
     except cuscan.ScanError as error:
         print(f"cuscan warm: {error}", file=sys.stderr)
         return 1

@@ -52,6 +52,7 @@ def warm(
     *,
     shapes: Iterable[tuple[tuple[int, ...], int]] | None = None,
     arch: int | None = None,
+    general: bool = False,
     progress: Progress | None = None,
     **words: Any,
 ) -> Warmed:
@@ -64,6 +65,8 @@ def warm(
             those of all shapes that planning some ten thousand finds, which are many, of up to two axes that are apart,
             and of arrays that vary along the axis: a decay for each channel needs shapes.
         arch: the architecture, 90 for sm_90; no GPU is needed then. Without: that of the current GPU.
+        general: only the general kernels, a few for all shapes. With $CUSCAN_COMPILE "never" or "background" calls use
+            them while their own kernels are missing, which are mostly faster; "background" compiles those meanwhile.
         progress: called with the number of kernels that are there and that of all, before the first and after each.
         words: `result`, the dtype of the result (`dtype` of `scan`); as for `scan` or `cummax`: `reverse`, `exclusive`,
             `include_initial`, `skipna`, `return_carry`, `return_indices`, `ties`; whether there are a `mask` and an
@@ -78,19 +81,23 @@ def warm(
     """
     call = Call(op, find_dtype(dtype).name, **words)
     target = find_target(arch)
-    return compile_all(kernels(call, target, shapes), target.arch, progress)
+    return compile_all(kernels(call, target, shapes, general=general), target.arch, progress)
 
 
 def kernels(
-    call: Call, target: Target, shapes: Iterable[tuple[tuple[int, ...], int]] | None = None
+    call: Call,
+    target: Target,
+    shapes: Iterable[tuple[tuple[int, ...], int]] | None = None,
+    *,
+    general: bool = False,
 ) -> dict[AnyConfig, ScanRequest]:
     """The kernels of a kind of call on a GPU, each with the first request that needs it."""
     found: dict[AnyConfig, ScanRequest] = {}
-    for shape, axis, places in _shapes() if shapes is None else _given(shapes):
+    for shape, axis, places in _shapes(_AROUND if general else _WIDTHS) if shapes is None else _given(shapes):
         axis = check_axis(axis, "x", shape)  # noqa: PLW2901
         for request in requests_of(call, shape, axis, places):
             try:
-                found.setdefault(make_plan(request, target).config, request)
+                found.setdefault(make_plan(request, target, general=general).config, request)
             except ScanValueError:  # too large for one launch
                 continue
             for before in preparations(request, target):
@@ -139,11 +146,11 @@ def find_target(arch: int | None) -> Target:
 # ---- shapes ----------------------------------------------------------------------------------------------------------
 
 
-def _shapes() -> Iterator[tuple[tuple[int, ...], int, Places]]:
+def _shapes(widths: Iterable[int]) -> Iterator[tuple[tuple[int, ...], int, Places]]:
     for lines, length in itertools.product(_LINES, _LENGTHS):
         if lines * length <= _LARGEST:
             yield (lines, length), 1, functools.partial(places_of_rows, length, few=True)
-    for steps, width in itertools.product(_STEPS, _WIDTHS):
+    for steps, width in itertools.product(_STEPS, widths):
         if steps * width <= _LARGEST:
             yield (steps, width), 0, lambda _: FEW
             if steps >= _TURNED_STEPS and width <= _TURNED_WIDTH:

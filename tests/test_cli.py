@@ -203,8 +203,11 @@ class TestWarm:
     def test_kernels_are_those_of_the_shape(self, compiled: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert cli.main(self.WORDS) == 0
         [(wanted, arch, _)] = compiled
-        assert wanted == set(warming.kernels(Call("max", "int16"), Target(90, 132), [((9, 7), 0)])) and arch == 90
-        assert capsys.readouterr().out == "2 kernels of 3.0 MiB, 1 of them compiled now\n"
+        shape = [((9, 7), 0)]
+        assert wanted == set(warming.kernels(Call("max", "int16"), Target(90, 132), shape)) and arch == 90
+        assert cli.main([*self.WORDS, "--general"]) == 0
+        assert compiled[1][0] == set(warming.kernels(Call("max", "int16"), Target(90, 132), shape, general=True))
+        assert capsys.readouterr().out == 2 * "2 kernels of 3.0 MiB, 1 of them compiled now\n"
 
     def test_a_bar_shows_how_many_are_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rich = pytest.importorskip("rich.progress", reason="rich is not installed")

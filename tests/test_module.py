@@ -103,8 +103,12 @@ def test_a_damaged_file_is_compiled_again(cache, loaded, compiled, monkeypatch):
 def test_no_cache_is_needed(loaded, compiled, monkeypatch, tmp_path, caplog):
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CUSCAN_CACHE_DIR", str(tmp_path / "file" / "kernels"))
-    module.load_kernel(CONFIG, 90)
-    assert compiled == [90] and loaded[0][:4] == b"\x7fELF"
+    monkeypatch.setattr(module, "_unwritten", module.Table())
+    assert not module.is_compiled(CONFIG, 90)
+    for _ in range(2):  # the process keeps the kernel
+        module.load_kernel(CONFIG, 90)
+        assert module.is_compiled(CONFIG, 90)
+    assert compiled == [90] and loaded[0][:4] == b"\x7fELF" and loaded[0] == loaded[1]
     [record] = caplog.records
     assert record.levelname == "WARNING" and "cuscan_rows" in record.getMessage() and "kept" in record.getMessage()
 
@@ -188,6 +192,8 @@ def test_the_code_of_another_user_is_never_run(cache, loaded, compiled, monkeypa
 def test_compiling_can_be_forbidden(cache, loaded, compiled, monkeypatch):
     module.load_kernel(CONFIG, 90)
     monkeypatch.setenv("CUSCAN_COMPILE", "never")
+    assert module.prefers_general() and not module.compiles_in_background()
+    assert (module.is_compiled(CONFIG, 90), module.is_compiled(CONFIG, 80)) == (True, False)
     module.load_kernel(CONFIG, 90)
     with pytest.raises(MissingKernelError, match="cuscan_rows of this call for sm_80"):
         module.load_kernel(CONFIG, 80)

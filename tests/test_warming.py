@@ -100,6 +100,7 @@ def test_a_request_says_how_its_kernel_is_warmed(name, capsys, monkeypatch):
     monkeypatch.setattr(cuscan, "warm", lambda **given: words.update(given))
     assert command.startswith("cuscan ") and cli.main(command.split()[1:]) == 0
     assert (words.pop("arch"), words.pop("shapes")) == (90, [(request.shape, request.axis)]) and words.pop("progress")
+    assert not words.pop("general")
     assert kernels(Call(**words), H200, shapes).keys() == found.keys()
 
 
@@ -128,7 +129,7 @@ def warmed(made):
         patch.setattr(cuscan, "warm", lambda **given: words.update(given))
         assert cli.main(command_of(made.request, 90).split()[1:]) == 0
     shapes = words.pop("shapes")
-    del words["arch"], words["progress"]
+    del words["arch"], words["progress"], words["general"]
     return kernels(Call(**words), made.target, shapes)
 
 

@@ -8,19 +8,22 @@ import functools
 import struct
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import cupy
 
 from cuscan.backends import repeats, workspace
-from cuscan.backends.kernel import Argument, find_kernel
+from cuscan.backends.kernel import Argument, find_kernel, get_kernel
 from cuscan.backends.repeats import Repeatable
+from cuscan.compile.background import compile_in_background
+from cuscan.compile.module import compiles_in_background, is_compiled, prefers_general
 from cuscan.dtypes import DType
 from cuscan.errors import MissingKernelError
 from cuscan.interop.view import ArrayKind, Device, DeviceLibrary, Like
 from cuscan.kept import MOST, keep
 from cuscan.planning import make_plan
-from cuscan.planning.config import Preparation, Target
+from cuscan.planning.config import Preparation, ScanPlan, Target
 from cuscan.planning.preparations import preparations
 from cuscan.request import ScanRequest, make_request
 from cuscan.request.call import CARRY, Flags, Operands, one_or_all
@@ -82,7 +85,11 @@ class Launch:
         moves: whether `order` or `offsets` changes the addresses.
         numbers: the indices of the values that are numbers.
         initial, geometry: arguments passed by value after the arrays.
+        request, faster: where a general plan runs, its request, and the compilation of a faster kernel, or its launch.
     """
+
+    request: ScanRequest
+    faster: Future[None] | Launch | None = None
 
     def __init__(self, request: ScanRequest, roles: tuple[str, ...], library: DeviceLibrary, device: Device) -> None:
         self.kind, self.roles, self.library, self.device = request.kind, roles, library, device
@@ -94,6 +101,9 @@ class Launch:
             return
         target = _target(device.ordinal)
         plan = make_plan(request, target)
+        loaded = get_kernel(plan.config, target.arch, device.ordinal)
+        if loaded is None and prefers_general():
+            plan = self._at_hand(request, plan, target)
         config, self.grid = plan.config, plan.grid
         self.workspace_bytes = plan.workspace_bytes
         self.order, self.numbers = config.order, config.numbers
@@ -103,13 +113,35 @@ class Launch:
         self.offsets = plan.present_offsets if self.moves else ()
         self.geometry = _words(plan.geometry)
         try:
-            self.kernel = find_kernel(config, target.arch, device.ordinal, self._sample)
+            self.kernel = loaded or find_kernel(config, target.arch, device.ordinal, self._sample)
             for one in planned:
                 offset = -(-self.preparations[-1].end // _APART) * _APART if self.preparations else 0
                 self.preparations.append(_Preparation(one, target, device.ordinal, roles.index(one.role), offset))
         except MissingKernelError as error:
             command = command_of(request, target.arch)
             raise MissingKernelError(f"{error}; compile it ahead of time: {command}") from None
+
+    def _at_hand(self, request: ScanRequest, plan: ScanPlan, target: Target) -> ScanPlan:
+        """Return the general plan if the kernel of the plan itself is missing."""
+        if is_compiled(plan.config, target.arch):
+            return plan
+        general = make_plan(request, target, general=True)
+        if general.config == plan.config:
+            return plan
+        if compiles_in_background():
+            self.request, self.faster = request, compile_in_background(plan.config, target.arch)
+            return general
+        return general if is_compiled(general.config, target.arch) else plan
+
+    def _replaced(self, stream: int) -> Launch | None:
+        """Return the launch with the plan's own kernel, once that is compiled. Captured calls load nothing."""
+        faster = self.faster
+        if isinstance(faster, Future):
+            if not faster.done() or (stream != 0 and cupy.cuda.runtime.streamIsCapturing(stream)):
+                return None
+            made = Launch(self.request, self.roles, self.library, self.device)
+            faster = self.faster = None if made.faster else made  # it may be missing again
+        return faster
 
     def _sample(self) -> list[Argument]:
         """Return arguments that have the same sizes as those of every call."""
@@ -124,6 +156,10 @@ class Launch:
         `pointers` are the addresses of all arrays, read or written. `start` is the kernel's argument `initial`.
         `numbers` are the values passed by value.
         """
+        if self.faster is not None:
+            replaced = self._replaced(stream)
+            if replaced is not None:
+                return replaced.queue(stream, pointers, start, numbers)
         if not self.preparations:
             self.queue_placed(stream, self._placed(pointers) if self.moves else pointers, start, numbers)
             return

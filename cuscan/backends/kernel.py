@@ -161,6 +161,11 @@ def _rounded(number: int, multiple: int) -> int:
 _kernels: Table[tuple[AnyConfig, int, int], Kernel] = Table()
 
 
+def get_kernel(config: AnyConfig, arch: int, device: int) -> Kernel | None:
+    """Return the kernel of a configuration if it is loaded."""
+    return _kernels.get((config, arch, device))
+
+
 def find_kernel(config: AnyConfig, arch: int, device: int, sample: Callable[[], Sequence[Argument]]) -> Kernel:
     """Return the kernel of a configuration on the current device, loaded once; `sample` returns arguments of a call."""
     key = config, arch, device

@@ -12,11 +12,12 @@ from typing import Any
 from cuscan.bench.buffers import Buffers
 from cuscan.bench.cases import Case
 from cuscan.bench.check import check
-from cuscan.bench.kernel import plan_of
+from cuscan.bench.kernel import plan_of, request_of
 from cuscan.bench.layouts import Layout
 from cuscan.bench.machine import Machine, Run
 from cuscan.bench.ours import run_cuscan
 from cuscan.bench.timing import Timing
+from cuscan.planning import make_plan
 from cuscan.planning.config import Config, Target
 
 Record = dict[str, Any]
@@ -53,11 +54,11 @@ def draw(kind: str) -> Iterator[Case]:
             yield case
 
 
-def counted(kind: str, target: Target) -> dict[Config, Case]:
-    """Return the kernels of the first calls, each with the first case that needs it."""
+def counted(kind: str, target: Target, *, general: bool = False) -> dict[Config, Case]:
+    """Return the kernels of the first calls, or general ones, each with the first case that needs it."""
     kernels: dict[Config, Case] = {}
     for case in islice(draw(kind), CALLS):
-        kernels.setdefault(plan_of(case, target).config, case)
+        kernels.setdefault(make_plan(request_of(case), target, general=general).config, case)
     return kernels
 
 
@@ -79,7 +80,7 @@ def shapes(case: Case, machine: Machine, peers: Sequence[str], record: Record) -
         _run(each, machine, memory)[0]()
     yield "after", record
     after = _times(list(islice(known, TIMED)), machine, memory)
-    record |= {"calls": CALLS, "kernels": len(kernels)}
+    record |= {"calls": CALLS, "kernels": len(kernels), "general": len(counted(case.label, target, general=True))}
     record |= {"time": _json(times), "again": _json(again), "after": _json(after), "filling": FILLING}
 
 

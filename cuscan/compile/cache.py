@@ -41,6 +41,14 @@ def find(pattern: str) -> Path | None:
     return None
 
 
+def has(path: Path) -> bool:
+    """Whether `read` would find a file."""
+    try:
+        return is_trusted(path.stat())
+    except OSError:
+        return False
+
+
 def read(path: Path) -> bytes | None:
     """Return the content of a trusted file; None where there is none."""
     with contextlib.suppress(OSError), path.open("rb") as file:

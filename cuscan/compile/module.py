@@ -22,6 +22,7 @@ from cupy.cuda.function import Module
 from cuscan.compile import cache
 from cuscan.compile.source import CUDA_DIR, entry_name, make_source
 from cuscan.errors import CompileError, MissingDependencyError, MissingKernelError
+from cuscan.kept import Table, keep
 from cuscan.planning.config import AnyConfig
 
 _DEFAULT_SHARED_BYTES = 48 * 1024  # bytes per block without opt-in
@@ -30,6 +31,8 @@ _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _LARGER_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 # No contraction to fused multiply-adds and no flushing of denormals: the bits of a scan are defined.
 _OPTIONS = ("--std=c++17", "--fmad=false", "--ftz=false", "-default-device")
+_NEVER, _BACKGROUND = "never", "background"  # values of $CUSCAN_COMPILE
+_unwritten: Table[Path, bytes] = Table()  # kernels that no file keeps
 _log = logging.getLogger("cuscan")
 
 
@@ -73,13 +76,29 @@ def kernel_path(config: AnyConfig, arch: int) -> Path:
     return found or cache.cache_dir() / f"{stem}-{version}{cache.SUFFIX}"
 
 
+def prefers_general() -> bool:
+    """Whether calls take a general kernel if their own is missing: $CUSCAN_COMPILE says so, or there is no NVRTC."""
+    return os.environ.get("CUSCAN_COMPILE") in (_NEVER, _BACKGROUND) or nvrtc_version() is None
+
+
+def compiles_in_background() -> bool:
+    """Whether a missing kernel is compiled in the background."""
+    return os.environ.get("CUSCAN_COMPILE") == _BACKGROUND and nvrtc_version() is not None
+
+
+def is_compiled(config: AnyConfig, arch: int) -> bool:
+    """Whether a configuration's kernel needs no compiler."""
+    path = kernel_path(config, arch)
+    return path in _unwritten or cache.has(path)
+
+
 def load_kernel(config: AnyConfig, arch: int) -> Any:
     """Return a configuration's kernel on the current device, compiled if the cache does not have it.
 
     A cache miss raises `MissingKernelError` if $CUSCAN_COMPILE is "never", and `MissingDependencyError` without NVRTC.
     """
     path = kernel_path(config, arch)
-    code = cache.read(path)
+    code = _unwritten.get(path) or cache.read(path)
     if code is not None:
         try:
             return _load(code, config)
@@ -91,7 +110,7 @@ def load_kernel(config: AnyConfig, arch: int) -> Any:
 
 def compile_kernel(config: AnyConfig, arch: int) -> bytes:
     """Compile a configuration, and store the kernel in the cache if that is writable."""
-    if os.environ.get("CUSCAN_COMPILE") == "never":
+    if os.environ.get("CUSCAN_COMPILE") == _NEVER:
         raise MissingKernelError(f"{_missing(config, arch)}, and $CUSCAN_COMPILE says never to compile one")
     if nvrtc_version() is None:
         raise MissingDependencyError(
@@ -107,6 +126,7 @@ def compile_kernel(config: AnyConfig, arch: int) -> bytes:
         cache.write(path, code)
     except OSError as error:  # every process compiles for itself
         _log.warning("%s cannot be kept: %s", path, error)
+        keep(_unwritten, path, code)
     return code
 
 

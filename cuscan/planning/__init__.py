@@ -23,26 +23,30 @@ QUARTER = 4  # one warp scans rows that fill up to a quarter of a unit: tiles wo
 LOOKS = 8  # polls per lane in flight at once, on prefetching architectures; half as many on others
 
 
-def make_plan(request: ScanRequest, target: Target) -> ScanPlan:
-    """Return the plan for a request with at least one element."""
+def make_plan(request: ScanRequest, target: Target, *, general: bool = False) -> ScanPlan:
+    """Return the plan for a request with at least one element.
+
+    With `general`, the plans of a kind of call share a few kernels, whatever its shapes; mostly they are slower.
+    """
     request = prepared(request, target)
     layout = layout_of(request)
     if not runs_along(request, layout):
-        return _plan_across(request, layout, target)
+        return plan_panels(request, layout, target) if general else _plan_across(request, layout, target)
     order = order_along(request.kind, layout)
     accesses = accesses_of(layout, layout.axis, layout.others, order.items)
-    staged = thread_rows(request, layout, order, accesses, target)
+    staged = None if general else thread_rows(request, layout, order, accesses, target)
     if staged:
         return plan_thread_rows(request, layout, order, accesses, staged, target)
-    clusters = plan_cluster(request, layout, order, accesses, target) if layout.axis.size > order.warp_tile else None
-    if clusters:
-        return clusters
+    if layout.axis.size > order.warp_tile:
+        clusters = plan_cluster(request, layout, order, accesses, target, general=general)
+        if clusters:
+            return clusters
     if layout.axis.size > max(order.unit // QUARTER, order.warp_tile):
-        return plan_tiles(request, layout, order, accesses, target)
+        return plan_tiles(request, layout, order, accesses, target, general=general)
     staged = staged_rows(request, layout, accesses)
     if staged:
-        return plan_staged_rows(request, layout, order, accesses, staged, target)
-    return plan_rows(request, layout, order, accesses, target)
+        return plan_staged_rows(request, layout, order, accesses, staged, target, general=general)
+    return plan_rows(request, layout, order, accesses, target, general=general)
 
 
 def _plan_across(request: ScanRequest, layout: Layout, target: Target) -> ScanPlan:

@@ -31,20 +31,30 @@ class _Clusters(NamedTuple):
 
 
 def plan_cluster(
-    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
+    request: ScanRequest,
+    layout: Layout,
+    order: Order,
+    accesses: tuple[Access, ...],
+    target: Target,
+    *,
+    general: bool,
 ) -> ScanPlan | None:
-    """Return the plan for rows of a few units, or None if the tiles family should scan them."""
+    """Return the plan for rows of a few units, or None if the tiles family should scan them.
+
+    With `general`, clusters have one block or as many as possible.
+    """
     if target.arch < BULK_ARCH:
         return None
     batch, length = batch_of(layout, layout.others), layout.axis.size
     rows, row_units = product(batch), -(-length // order.unit)
     # A row of one unit needs only the warps that it fills; their number does not change the order.
-    warps = order.warps if row_units > 1 else power_of_two(-(-length // order.warp_tile))
+    warps = order.warps if general or row_units > 1 else power_of_two(-(-length // order.warp_tile))
     clusters, threads = None, THREADS_PER_SM["cluster", max(request.kind.sizes)]
-    if row_units <= CLUSTER_UNITS:
-        clusters = _side_by_side(target, row_units, warps, threads)
+    room = max(row_units, _largest(target)) if general and row_units > 1 else row_units  # in units
+    if room <= CLUSTER_UNITS:
+        clusters = _side_by_side(target, room, warps, threads)
     if clusters is None or rows * clusters.cluster > target.sm_count * clusters.blocks_per_sm:
-        clusters = _in_turn(request, layout, order, accesses, target)
+        clusters = None if general else _in_turn(request, layout, order, accesses, target)
     if clusters is None:
         return None
     state, _ = state_bytes(request.kind)
@@ -65,10 +75,15 @@ def plan_cluster(
     )
 
 
+def _largest(target: Target) -> int:
+    """Return the blocks of a cluster, at most."""
+    return min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
+
+
 @functools.lru_cache(MOST)
 def _side_by_side(target: Target, row_units: int, warps: int, threads: int) -> _Clusters | None:
     """Return clusters for rows that all run at once, with up to `threads` threads per SM; None if a row is too long."""
-    largest = min(CLUSTER * (1 + (target.arch in LARGE_CLUSTERS)), target.cluster)
+    largest = _largest(target)
     for units in (1, 2):  # per block: as few as possible, to spread a row over many SMs
         blocks_per_sm = max(threads // (units * warps * WARP), 1)
         cluster = power_of_two(-(-row_units // units))

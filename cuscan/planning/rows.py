@@ -15,6 +15,7 @@ from cuscan.specs import new_tuple
 
 WARPS = 4  # of a block
 WARPS_OF_FEW = 16  # per SM
+GENERAL_LANES = (2, 8, LANES)  # of a row that these hold at once, for general kernels
 
 
 class RowTile(NamedTuple):
@@ -25,22 +26,34 @@ class RowTile(NamedTuple):
     fill: bool
 
 
-def tile_of(length: int, rows: int, order: Order, target: Target) -> RowTile:
-    """Return how a warp holds rows. Rows that all run at once share a few kernels, however short they are."""
-    vectors = -(-length // order.vector)
-    if rows <= target.sm_count * WARPS_OF_FEW:
+def tile_of(length: int, rows: int, order: Order, target: Target, *, general: bool) -> RowTile:
+    """Return how a warp holds rows. Rows that all run at once share a few kernels, however short they are.
+
+    With `general`, all rows share a few.
+    """
+    vectors, are_few = -(-length // order.vector), rows <= target.sm_count * WARPS_OF_FEW
+    if general:
+        lanes = next((n for n in GENERAL_LANES if n * order.items >= length and not are_few), None)
+        return new_tuple(RowTile, (lanes, 1, False) if lanes else (LANES, order.vectors, False))
+    if are_few:
         return new_tuple(RowTile, (LANES, min(power_of_two(vectors), order.vectors), False))
     lanes = min(power_of_two(-(-length // order.items)), LANES)
     return new_tuple(RowTile, (lanes, min(vectors, order.vectors), vectors <= order.vectors))
 
 
 def plan_rows(
-    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
+    request: ScanRequest,
+    layout: Layout,
+    order: Order,
+    accesses: tuple[Access, ...],
+    target: Target,
+    *,
+    general: bool,
 ) -> ScanPlan:
     """Return the plan for rows of a few warp tiles; `accesses` are the arrays' accesses."""
     batch = batch_of(layout, layout.others)
     length, rows = layout.axis.size, product(batch)
-    tile = tile_of(length, rows, order, target)
+    tile = tile_of(length, rows, order, target, general=general)
     vectors = min(power_of_two(tile.vectors), order.vectors)  # few kernels
     rows_per_thread = max(4 // vectors, 1)
     rows_per_block = WARPS * (WARP // tile.lanes) * rows_per_thread

@@ -56,11 +56,13 @@ def plan_staged_rows(
     accesses: Sequence[Access],
     staged: dict[int, Rows],
     target: Target,
+    *,
+    general: bool,
 ) -> ScanPlan:
     """Return the plan for rows of a few warp tiles; `accesses` are the arrays' accesses outside of shared memory."""
     batch = batch_of(layout, layout.others)
     length, rows = layout.axis.size, product(batch)
-    lanes, vectors, fill = tile_of(length, rows, order, target)
+    lanes, vectors, fill = tile_of(length, rows, order, target, general=general)
     at_a_time = WARPS * (LANES // lanes)
     room = target.shared_bytes - SHARED_RESERVED
     rows_of_block = _rows_of_block(staged.values(), rows, at_a_time, target.sm_count, room)

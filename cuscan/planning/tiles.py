@@ -43,16 +43,23 @@ _blocks: Table[Any, _Blocks] = Table()  # by the arguments of _make_blocks, exce
 
 
 def plan_tiles(
-    request: ScanRequest, layout: Layout, order: Order, accesses: tuple[Access, ...], target: Target
+    request: ScanRequest,
+    layout: Layout,
+    order: Order,
+    accesses: tuple[Access, ...],
+    target: Target,
+    *,
+    general: bool,
 ) -> ScanPlan:
     """Return the plan for rows of any length."""
     batch = batch_of(layout, layout.others)
     length, rows = layout.axis.size, product(batch)
     units = -(-length // order.unit)
     # A row of one tile needs only the warps that it fills; their number does not change the order.
-    warps = order.warps if units > 1 else -(-length // order.warp_tile)
+    warps = order.warps if general or units > 1 else -(-length // order.warp_tile)
     accesses, staged = _tile_accesses(request, layout, batch, order, accesses, target)
-    many, prefetches = rows > BATCHES * target.sm_count, units > GROUP and _prefetches(request, target)
+    many = rows > BATCHES * target.sm_count and not general
+    prefetches = units > GROUP and not general and _prefetches(request, target)
     levels = (units > 1) + (units > GROUP) + (units > SECTION)
     key = request.kind, target, order, accesses, staged, warps, levels, many, prefetches
     blocks = _blocks.get(key) or keep(_blocks, key, _make_blocks(layout, *key))

@@ -578,9 +578,12 @@ def prepare(
     carry: Array | tuple[Array, ...] = (),
     out: Array | tuple[Array, ...] | None = None,
     target: Target = SMALL_GPU,
+    general: bool = False,
     **flags: Any,
 ) -> Simulation:
     """Plan a call of `cuscan.scan` on NumPy arrays, for a small GPU. `out` gives the layout of the results.
+
+    `general`: for the general kernel.
 
     With `out=value`, or one of the values, the scan works in place, on a copy; no argument is ever written. An array
     `initial` holds the initial states of a linear recurrence. `flags` are fields of `Flags`.
@@ -607,7 +610,7 @@ def prepare(
     in_place = next((i for i, array in enumerate(values) if array is out), None)
     return Simulation(
         request,
-        make_plan(request, target),
+        make_plan(request, target, general=general),
         preparations(request, target),
         target.arch,
         seen,
