@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cuscan.dtypes import DTYPES, EXACT, DType, Kind
 from cuscan.errors import ScanTypeError, ScanValueError
-from cuscan.interop.view import spell_conversion
+from cuscan.interop.view import ArrayView, spell_conversion
 from cuscan.operators import OPERATORS, Monoid
 from cuscan.request.call import find_dtype
 from cuscan.specs import ALIGNMENT, ArraySpec, Segments, new_tuple, spec_of
-
-if TYPE_CHECKING:
-    from cuscan.interop.view import ArrayView
 
 # `out` may set the result dtype within the value's rank or above it.
 _RANK = {Kind.BOOL: 0, Kind.SIGNED: 1, Kind.UNSIGNED: 1, Kind.FLOAT: 2, Kind.COMPLEX: 3}
