@@ -70,6 +70,6 @@ def staged_flags(request: ScanRequest, layout: Layout, column: Dimension, *, fla
 
 def with_flags(accesses: tuple[Access, ...], arrays: int, of: tuple[Flags, Flags]) -> tuple[Access, ...]:
     """Return the accesses of all arrays with those of the flags, which follow `arrays` values and results."""
-    if of is NO_FLAGS:
+    if of == NO_FLAGS:
         return accesses
     return (*accesses[:arrays], *[flags.access for flags in of], *accesses[arrays + 2 :])

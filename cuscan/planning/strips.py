@@ -196,7 +196,7 @@ def _wide(
     along, across = ALONG in accesses, ALONG not in accesses[len(request.values) : len(sizes)]
     quick = state_bytes(request.kind)[0] <= max(WORD_BYTES, widest) or request.kind.op.indexed
     on_sectors = _by_sectors(layout, batch, request.kind)
-    overlap = flags is NO_FLAGS and across and (quick or aligned != WORD_BYTES) and not on_sectors
+    overlap = flags == NO_FLAGS and across and (quick or aligned != WORD_BYTES) and not on_sectors
     staged = _staged(request.kind, accesses)
     alike = aligned == VECTOR_BYTES or along
     if staged and not alike:
@@ -207,20 +207,20 @@ def _wide(
         columns, rows = width // widest, min(STRIP_TILE_BYTES // width, COLUMNS.unit)
         count = product(batch) * -(-column.size // columns)
         enough = not idles(count, slots)
-        if enough and flags is not NO_FLAGS and widest <= NARROW_ITEM:  # then blocks share strips, if these are full
+        if enough and flags != NO_FLAGS and widest <= NARROW_ITEM:  # then blocks share strips, if these are full
             enough = round_up(layout.axis.size, rows) > WASTE * layout.axis.size
         large = enough and nbytes > CACHED_BYTES
         drift = large and _share_lines(layout, batch, len(sizes), whole=columns >= column.size)
         apart, short = aligned < VECTOR_BYTES or along, layout.axis.size < LONG * rows
         full = column.size >= FULL * round_up(column.size, columns)
-        lone = enough and full and not across and flags is NO_FLAGS and layout.axis.size > LONG_ALONG * rows
+        lone = enough and full and not across and flags == NO_FLAGS and layout.axis.size > LONG_ALONG * rows
         if short and not lone and (drift or (apart and count > slots)):
             return None  # panels are faster
         rival = (SLOW_ALONG if along else SLOW) if enough and not lone and (drift or apart) else 0
         if lone and rows * widest < ALONG_BYTES and width > widths[-1]:
             continue
         own = enough and not rival
-        if flags is not NO_FLAGS and (own or count > _few_strips(request) * slots):
+        if flags != NO_FLAGS and (own or count > _few_strips(request) * slots):
             return None
         if wide and (len(staged) < len(request.values) if own else len(request.kind.results) > 1):
             return None
@@ -267,7 +267,7 @@ def _flat(
     batch = batch_of(layout, tuple([d for d in layout.others if d is not column]))
     flags = staged_flags(request, layout, column, flat=True)
     few = _few_strips(request) * slots
-    if flags is None or (flags is not NO_FLAGS and column.size > FEW_COLUMNS and product(batch) > few):
+    if flags is None or (flags != NO_FLAGS and column.size > FEW_COLUMNS and product(batch) > few):
         return None
     for aligned in FLAT_ALIGNED:
         accesses = _flat_accesses(layout, column, batch, len(sizes), aligned)

@@ -75,7 +75,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     batch = batch_of(layout, tuple(d for d in layout.others if d is not column))
     flags = staged_flags(request, layout, column, flat=True)
-    if flags is None or (flags is not NO_FLAGS and column.size < LEAST_COLUMNS) or not _alike(layout, batch):
+    if flags is None or (flags != NO_FLAGS and column.size < LEAST_COLUMNS) or not _alike(layout, batch):
         return None
     rows = _rows(row_bytes)
     strips, tiles = product(batch), -(-layout.axis.size // rows)
@@ -89,7 +89,7 @@ def whole_rows_of(request: ScanRequest, layout: Layout, column: Dimension, room:
         return None
     column_words = parts * chain.part_words + -(-parts // chain.group_parts) * chain.carry_words
     words = strips * round_up(column.size, LINE_WORDS) * column_words
-    least = WIDE_COLUMNS if carry > WIDE_CARRY and flags is NO_FLAGS else QUICK_COLUMNS
+    least = WIDE_COLUMNS if carry > WIDE_CARRY and flags == NO_FLAGS else QUICK_COLUMNS
     narrow = least <= column.size <= MOST_QUICK and 2 * column.size <= row_bytes <= QUICK_BYTES
     quick = narrow and strips * tiles >= slots
     return WholeRows(column, batch, flags, quick, strips * parts, words, *made)
