@@ -95,7 +95,7 @@ def scan_chunks(
         raise ScanValueError(f"{' and '.join(segments)} exclude each other: pass one of them")
     if offsets is not None:
         offsets = np.asarray(offsets)
-        check_offsets(offsets, int(offsets[-1]))
+        check_offsets(offsets, offsets[-1])
     looks_ahead = include_initial and exclusive and bool(segments)
     state = _State(op, flags, initial, carry, offsets, bool(segments))
     pieces = _together(chunks, beside, looks_ahead)
